@@ -220,6 +220,15 @@ lab-scenarios: setup system ## what the findings say of the kernel's own fabric,
 corpus: setup system $(CORPUS)/.ready ## jobs of PyTorch broken on purpose: what they print, as fixtures (root, 25 minutes)
 	@$(BIN)/python -m tests.corpus $(CORPUS) $(BROKEN)
 
+.PHONY: new-source new-cause new-metric
+new-source: setup ## the skeleton of a counter source, with its test: NAME=some_nic
+new-cause: setup ## the skeleton of a detector, with its thresholds and test: NAME=slow_something
+new-metric: setup ## the skeleton of a metric of the heatmap, with its test: NAME=some_errors
+new-source new-cause new-metric:
+	@$(BIN)/python -m tests.skeletons $(@:new-%=%) $(NAME)
+	@$(BIN)/ruff check -q --fix . && $(BIN)/ruff format -q .
+	@echo "what is to be filled in, and what remains: CONTRIBUTING.md"
+
 .PHONY: check
 check: setup ## formatting, lint, types, who may import whom
 	$(BIN)/ruff format --check .

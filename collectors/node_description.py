@@ -12,7 +12,11 @@ _MODEL = re.compile(r"MT\d{4,5}(?: |$)|(?:Mellanox|NVIDIA|QLogic)(?: |$)|.*\bTec
 _NOBODY = frozenset(("", "localhost", "(none)", "unknown"))
 """Names that a host has before it has one of its own, without their domain."""
 
+_MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
 _UNNAMED = "unnamed-"
+
+NO_NODE = "Aggregation Node"
+"""The end of the description of the SHARP unit inside a switch, which appears as an HCA."""
 
 
 def is_model(description: str) -> bool:
@@ -32,6 +36,29 @@ def hca_owner(description: str) -> Tuple[str, str]:
     if host.partition(".")[0].lower() in _NOBODY:
         host = ""
     return host, device.strip()
+
+
+def switch_name(description: str) -> str:
+    """`MF0;leaf1:MQM9700/U1` -> `leaf1`; a module of a chassis keeps its slot: `core1-L03-U1`."""
+    match = _MANAGED.match(description)
+    if match is None:
+        return _one_word(description)
+    name, place = match.groups()
+    is_module = place is not None and "/" in place
+    return _one_word(f"{name}/{place}" if is_module else name)
+
+
+def hca_name(description: str, number: int) -> Tuple[str, str]:
+    """`gpu7 mlx5_3` -> `gpu7` and `mlx5_3`; the second port of a device is `mlx5_3/2`. The node is
+    empty for an HCA without a name."""
+    node, device = map(_one_word, hca_owner(description))
+    if not device:
+        return node, f"p{number}"
+    return node, device if number == 1 else f"{device}/{number}"
+
+
+def _one_word(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.:-]+", "-", text.strip()).strip("-")
 
 
 def unnamed_node(guid: str) -> str:

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 from fabmon import __version__
+from fabmon.limited_thread import START_S, call_within
 from fabmon.private_files import make_directory, open_own
 
 _MOST_BYTES = 1 << 20
@@ -31,14 +32,18 @@ def log_error(error: BaseException, where: str) -> str:
     text = f"{now:%Y-%m-%d %H:%M:%SZ} fabmon {__version__}: {where}\n{''.join(lines)}\n"
     try:
         path = log_path()
-        make_directory(path.parent)
-        is_full = path.exists() and path.stat().st_size > _MOST_BYTES
-        flags = os.O_CREAT | os.O_WRONLY | (os.O_TRUNC if is_full else os.O_APPEND)
-        with os.fdopen(open_own(path, flags), "w", encoding="utf-8") as file:
-            file.write(text)
+        call_within(START_S, _append, path, text)
     except (OSError, RuntimeError) as refused:
         return f"the traceback could not be written: {refused}"
     return f"traceback in {path}"
+
+
+def _append(path: Path, text: str) -> None:
+    make_directory(path.parent)
+    is_full = path.exists() and path.stat().st_size > _MOST_BYTES
+    flags = os.O_CREAT | os.O_WRONLY | (os.O_TRUNC if is_full else os.O_APPEND)
+    with os.fdopen(open_own(path, flags), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def summary(error: BaseException) -> str:

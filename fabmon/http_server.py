@@ -36,6 +36,7 @@ async def http_server(
         handler_cancellation=True,
         shutdown_timeout=_SHUTDOWN_S,
         keepalive_timeout=_KEEPALIVE_S,
+        lingering_time=0.0,  # No request needs a body, and one may have no end.
     )
     await runner.setup()
     assert runner.server is not None

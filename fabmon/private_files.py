@@ -96,6 +96,8 @@ def replace_file(path: Path, data: bytes, *, keeps_mode: bool = False) -> None:
                 file.write(data)
                 if keeps_mode:
                     os.fchmod(opened, _mode(path.name, directory))
+                file.flush()
+                os.fsync(opened)  # After a power failure the name may be there without the data.
             os.rename(part, path.name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
             with suppress(OSError):
@@ -106,10 +108,12 @@ def replace_file(path: Path, data: bytes, *, keeps_mode: bool = False) -> None:
 
 
 def _mode(name: str, directory: int) -> int:
-    """The mode of a regular file of this user, without the right of others to write."""
+    """The mode of a regular file of this user, without the right of others to write. One that has
+    another name too may have been put there, for its mode."""
     with suppress(FileNotFoundError):
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        is_own = found.st_uid == os.geteuid() and found.st_nlink == 1
+        if stat.S_ISREG(found.st_mode) and is_own:
             return stat.S_IMODE(found.st_mode) & 0o644
     return _OWN
 
@@ -125,8 +129,9 @@ def check_writable(directory: Path) -> None:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A descriptor of the user's own regular file, or of a device; where it is made, for its owner
-    alone. Raises OSError, also for a link and for a file of another user.
+    """A descriptor of the user's own file or pipe, or of a device; where it is made, for its owner
+    alone. Raises OSError, also for a link and for a file or pipe of another user, who would read
+    what is written.
     """
     try:
         # Without O_NONBLOCK a named pipe would wait for its other end.
@@ -136,7 +141,7 @@ def open_own(path: Path, flags: int) -> int:
             raise _refused(path, "it is a link: name the file itself") from None
         raise
     found = os.fstat(opened)
-    if stat.S_ISREG(found.st_mode) and found.st_uid != os.geteuid():
+    if not stat.S_ISCHR(found.st_mode) and found.st_uid != os.geteuid():
         os.close(opened)
         raise _refused(path, "owned by another user")
     return opened
@@ -152,6 +157,14 @@ def check_private(path: Path, home: Path) -> None:
     for each in (home.joinpath(*below[:depth]) for depth in range(len(below) + 1)):
         check_owner(each)
     check_place(home.parent)
+
+
+def check_state(directory: Path) -> None:
+    """Raise PermissionError unless this user alone can change what is in a directory of the state
+    directory; the state directory may be a link. Raises OSError if one is missing."""
+    check_place(directory.parent.parent)
+    home = directory.parent.resolve()
+    check_private(home / directory.name, home)
 
 
 def check_owner(path: Path, *, is_any_fine: bool = False) -> int:

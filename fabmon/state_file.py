@@ -15,7 +15,7 @@ import msgspec
 
 from fabmon.error_log import log_path
 from fabmon.malformed_json import MALFORMED
-from fabmon.private_files import make_directory, open_own, replace_file
+from fabmon.private_files import check_state, make_directory, open_own, replace_file
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ class StateFile(Generic[T]):
         """Whether this process has it now. Raises OSError."""
         if self._lock is None:
             make_directory(self.path.parent)
+            check_state(self.path.parent)
             lock = open_own(self.path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,12 +56,13 @@ class StateFile(Generic[T]):
 
     def load(self) -> list[T]:
         """What was saved last; nothing if there is no file, or if it is damaged, too long or could
-        be another user's, which is logged. An item that is invalid costs itself."""
+        be another user's, which is logged. An item that is invalid costs itself. Raises OSError
+        where its file system fails: what was saved may still be there."""
         try:
             found = _ITEMS.decode(self._read())
         except FileNotFoundError:
             return []
-        except (OSError, *MALFORMED) as error:
+        except (PermissionError, IsADirectoryError, *MALFORMED) as error:
             why = error.strerror if isinstance(error, OSError) else None
             _LOG.warning("%s is not read: %s", self.path, why or error)
             return []
@@ -76,12 +78,13 @@ class StateFile(Generic[T]):
         return items
 
     def _read(self) -> bytes:
+        check_state(self.path.parent)
         with os.fdopen(open_own(self.path, os.O_RDONLY), "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
-                raise OSError(None, "it is no file that fabmon wrote")
+                raise PermissionError(None, "it is no file that fabmon wrote")
             if found.st_mode & 0o022:
-                raise OSError(None, "another user may have written it")
+                raise PermissionError(None, "another user may have written it")
             return file.read(MOST_BYTES)
 
     def save(self, items: Iterable[T]) -> None:

@@ -10,6 +10,10 @@ from typing import Any
 Path = tuple[str, ...]
 
 
+_MAY_END = re.compile(r"""(]|}|"{3}|'{3})\s*(#.*)?$""")
+"""How the last line of an array or text of several lines ends: only there it is parsed."""
+
+
 def lines_of(text: str) -> dict[Path, int]:
     """Path of every table and key -> the first line of its statement, counted from 1.
 
@@ -19,8 +23,10 @@ def lines_of(text: str) -> dict[Path, int]:
     lines: dict[Path, int] = {}
     table: Path = ()
     statement: list[str] = []
-    for number, row in enumerate(text.splitlines(), 1):
+    for number, row in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         statement.append(row)
+        if len(statement) > 1 and not _MAY_END.search(row):
+            continue
         try:
             values = tomllib.loads("\n".join(statement))
         except tomllib.TOMLDecodeError:

@@ -19,60 +19,38 @@ network stack, without RDMA.
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, Tuple
+from typing import Dict, Tuple
 
 from collectors.catalog.ethernet import netdev_metrics, port_metrics
 from collectors.catalog.gpu import gpu_metrics
-from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, saturating
+from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric, rows
 from collectors.catalog.rdma import ib_metrics, rdma_metrics
 
-__all__ = ["CATALOG", "GAUGE", "ROWS", "WRAP32", "WRAP64", "Metric", "require", "saturating"]
+__all__ = ["CATALOG", "GAUGE", "ROWS", "WRAP32", "WRAP64", "Metric", "require"]
 
 
-def _summed_metrics() -> Iterator[Metric]:
-    """The `port_*` rows: sums over several counters of a port, made by recording rules."""
-    doc = "config/prometheus/fabmon.rules.yml"
-    for name, topic, meaning in (
-        ("port_errors", "error", "errors of the link, all kinds together"),
-        ("port_drops", "drop", "packets dropped, all kinds together"),
-    ):
-        yield Metric(name, "events", WRAP64, "", topic, meaning, doc)
-
-
-def _probe_metrics() -> Iterator[Metric]:
-    """The `probe_*` rows: the probe's own counters."""
-    for name, unit, kind, meaning in (
-        ("probe_cpu_us", "us", WRAP64, "CPU time the probe has used on this node"),
-        ("probe_read_us", "us", GAUGE, "how long this source's last read took"),
-        ("probe_rss_bytes", "bytes", GAUGE, "memory the probe holds"),
-        ("probe_late_us", "us", GAUGE, "how late the last frame started"),
-    ):
-        yield Metric(name, unit, kind, "", "probe", meaning, "docs/wire.md")
-
-
-def _log_metrics() -> Iterator[Metric]:
-    """The `kernel_log_*` rows."""
-    doc = "collectors/sources/kernel_log.py"
-    for name, meaning in (
-        ("kernel_log_messages", "messages of the kernel about NICs, GPUs and PCIe"),
-        ("kernel_log_lost", "messages of the kernel that were lost before they were read"),
-    ):
-        yield Metric(name, "events", WRAP64, "", "probe", meaning, doc)
-
-
-def _inspector_metrics() -> Iterator[Metric]:
-    """The `nccl_*` rows."""
-    doc = "collectors/sources/nccl_inspector.py"
-    for name, unit, meaning in (
-        ("nccl_calls", "events", "calls of a collective, of all ranks on the node"),
-        ("nccl_time_us", "us", "time that these calls took"),
-        ("nccl_bus_bytes", "bytes", "that time multiplied by the bus bandwidth"),
-        ("nccl_records_lost", "events", "records that NCCL Inspector lost, as it says"),
-        ("nccl_records_unread", "events", "lines and files of NCCL Inspector that are no records"),
-        ("nccl_bytes_skipped", "bytes", "of files that grow faster than they are read"),
-    ):
-        yield Metric(name, unit, WRAP64, "", "probe", meaning, doc)
-
+_PROBE = """
+probe_cpu_us us wrap64 - probe: CPU time the probe has used on this node
+probe_read_us us gauge - probe: how long this source's last read took
+probe_rss_bytes bytes gauge - probe: memory the probe holds
+probe_late_us us gauge - probe: how late the last frame started
+"""
+_LOG = """
+kernel_log_messages events wrap64 - probe: messages of the kernel about NICs, GPUs and PCIe
+kernel_log_lost events wrap64 - probe: messages of the kernel that were lost before they were read
+"""
+_INSPECTOR = """
+nccl_calls events wrap64 - probe: calls of a collective, of all ranks on the node
+nccl_time_us us wrap64 - probe: time that these calls took
+nccl_bus_bytes bytes wrap64 - probe: that time multiplied by the bus bandwidth
+nccl_records_lost events wrap64 - probe: records that NCCL Inspector lost, as it says
+nccl_records_unread events wrap64 - probe: lines and files of NCCL Inspector that are no records
+nccl_bytes_skipped bytes wrap64 - probe: of files that grow faster than they are read
+"""
+_SUMMED = """
+port_errors events wrap64 - error: errors of the link, all kinds together
+port_drops events wrap64 - drop: packets dropped, all kinds together
+"""
 
 ROWS: Tuple[Metric, ...] = (
     *netdev_metrics(),
@@ -80,10 +58,11 @@ ROWS: Tuple[Metric, ...] = (
     *rdma_metrics(),
     *port_metrics(),
     *gpu_metrics(),
-    *_probe_metrics(),
-    *_log_metrics(),
-    *_inspector_metrics(),
-    *_summed_metrics(),
+    *rows(_PROBE, "docs/wire.md"),
+    *rows(_LOG, "collectors/sources/kernel_log.py"),
+    *rows(_INSPECTOR, "collectors/sources/nccl_inspector.py"),
+    # Sums over several counters of a port, made by recording rules.
+    *rows(_SUMMED, "config/prometheus/fabmon.rules.yml"),
 )
 """All metrics, each name once."""
 

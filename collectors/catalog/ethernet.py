@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Tuple
+from typing import Iterator
 
-from collectors.catalog.metric import GAUGE, WRAP32, WRAP64, Metric
+from collectors.catalog.metric import WRAP64, Metric, rows
 
 _NETDEV_DOC = "Linux Documentation/networking/statistics.rst"
+
+_NETDEV_ROWS = """
+netdev_up state gauge - state: 1 when the interface is up
+netdev_carrier_changes events wrap32 - state: times the link went up or down since the driver loaded
+netdev_speed_bps bps gauge - state: line rate, one direction
+netdev_mtu bytes gauge - state: largest packet
+"""
+
+
+_NETDEV_TRAFFIC = """
+netdev_{way}_bytes bytes wrap64 {way} traffic: bytes {done} through the kernel (RDMA bypasses it)
+netdev_{way}_packets packets wrap64 {way} packets: packets {done} through the kernel
+netdev_{way}_errors packets wrap64 {way} error: packets not {done} because of an error
+netdev_{way}_drops packets wrap64 {way} drop: packets to be {done} that were dropped
+"""
+_RX = {"way": "rx", "done": "received", "whose": "this port was paused"}
+_TX = {"way": "tx", "done": "sent", "whose": "the peer was paused"}
 
 
 def netdev_metrics() -> Iterator[Metric]:
     """The `netdev_*` rows."""
-    yield Metric(
-        "netdev_up", "state", GAUGE, "", "state", "1 when the interface is up", _NETDEV_DOC
-    )
-    yield Metric(
-        "netdev_carrier_changes",
-        "events",
-        WRAP32,
-        "",
-        "state",
-        "times the link went up or down since the driver loaded",
-        _NETDEV_DOC,
-    )
-    yield Metric(
-        "netdev_speed_bps", "bps", GAUGE, "", "state", "line rate, one direction", _NETDEV_DOC
-    )
-    yield Metric("netdev_mtu", "bytes", GAUGE, "", "state", "largest packet", _NETDEV_DOC)
-    for direction, verb in (("rx", "received"), ("tx", "sent")):
-        for what, unit, topic, meaning in (
-            ("bytes", "bytes", "traffic", f"bytes {verb} through the kernel (RDMA bypasses it)"),
-            ("packets", "packets", "packets", f"packets {verb} through the kernel"),
-            ("errors", "packets", "error", f"packets not {verb} because of an error"),
-            ("drops", "packets", "drop", f"packets to be {verb} that were dropped"),
-        ):
-            name = f"netdev_{direction}_{what}"
-            yield Metric(name, unit, WRAP64, direction, topic, meaning, _NETDEV_DOC)
+    yield from rows(_NETDEV_ROWS, _NETDEV_DOC)
+    for direction in (_RX, _TX):
+        yield from rows(_NETDEV_TRAFFIC.format_map(direction), _NETDEV_DOC)
 
 
 _PHY_DOC = "Linux Documentation/networking/device_drivers/ethernet (mlx5 counters.rst, and others)"
@@ -43,102 +38,75 @@ _PHY_DOC = "Linux Documentation/networking/device_drivers/ethernet (mlx5 counter
 PRIORITIES = range(8)
 """The priorities of 802.1Qbb."""
 
-_Row = Tuple[str, str, str, str, str]
-
-# name, unit, direction, topic, meaning
-_PHY_ROWS: Tuple[_Row, ...] = (
-    ("phy_link_down_events", "events", "", "state", "times the physical link went down"),
-    ("phy_rx_errors", "packets", "rx", "error", "packets received in error"),
-    ("phy_tx_errors", "packets", "tx", "error", "packets not sent because of an error"),
-    ("phy_rx_crc_errors", "packets", "rx", "error", "packets with a bad checksum"),
-    ("phy_rx_symbol_errors", "events", "rx", "error", "symbols received damaged"),
-    (
-        "phy_rx_pcs_symbol_errors",
-        "events",
-        "rx",
-        "error",
-        "damaged symbols that FEC did not correct",
-    ),
-    ("phy_rx_fec_corrected_bits", "bits", "rx", "corrected", "bits that FEC corrected"),
-    ("phy_rx_fec_corrected_blocks", "blocks", "rx", "corrected", "blocks that FEC corrected"),
-    ("phy_rx_fec_corrected_symbols", "events", "rx", "corrected", "symbols that FEC corrected"),
-    (
-        "phy_rx_fec_uncorrectable_blocks",
-        "blocks",
-        "rx",
-        "error",
-        "blocks that FEC could not correct",
-    ),
-    ("phy_local_faults", "events", "", "error", "local faults of the MAC: nothing usable received"),
-    ("phy_remote_faults", "events", "", "error", "remote faults: the peer receives nothing usable"),
-    (
-        "phy_rx_discards",
-        "packets",
-        "rx",
-        "drop",
-        "received and dropped: the port's buffer was full",
-    ),
-    ("phy_tx_discards", "packets", "tx", "drop", "dropped before sending"),
-    ("phy_rx_out_of_buffer", "packets", "rx", "drop", "dropped: the host posted no receive buffer"),
-    ("phy_rx_steering_drops", "packets", "rx", "drop", "dropped: no steering rule matched"),
-    ("phy_rx_buffer_events", "events", "rx", "congestion", "receive buffer passed its threshold"),
-    (
-        "limit_rx_packets",
-        "packets",
-        "rx",
-        "congestion",
-        "queued or dropped: the rented machine's limit of received bandwidth",
-    ),
-    (
-        "limit_tx_packets",
-        "packets",
-        "tx",
-        "congestion",
-        "queued or dropped: the rented machine's limit of sent bandwidth",
-    ),
-    (
-        "limit_pps_packets",
-        "packets",
-        "",
-        "congestion",
-        "queued or dropped: the rented machine's limit of packets a second",
-    ),
-    (
-        "limit_connection_drops",
-        "packets",
-        "",
-        "drop",
-        "dropped: the rented machine's limit of tracked connections",
-    ),
-    (
-        "limit_local_drops",
-        "packets",
-        "",
-        "drop",
-        "dropped: the rented machine's limit of packets to local services (DNS, metadata)",
-    ),
-    ("pause_ctrl_rx_frames", "packets", "rx", "pause", "pause frames received, 802.3x and PFC"),
-    ("pause_ctrl_tx_frames", "packets", "tx", "pause", "pause frames sent, 802.3x and PFC"),
-    ("pause_storm_warnings", "events", "tx", "pause", "the NIC has sent pause for nearly too long"),
-    (
-        "pause_storm_errors",
-        "events",
-        "tx",
-        "pause",
-        "pause sent for too long: the NIC stopped sending it",
-    ),
-    (
-        "pci_stalled_read_events",
-        "seconds",
-        "",
-        "congestion",
-        "seconds with PCIe reads stalled >30%",
-    ),
-    ("pci_stalled_write_events", "seconds", "", "congestion", "seconds with PCIe writes stalled"),
-    ("pci_buffer_overflows", "packets", "", "drop", "dropped: PCIe did not drain the buffer"),
-    ("pci_rx_signal_errors", "events", "rx", "error", "PCIe signal integrity errors, receiving"),
-    ("pci_tx_signal_errors", "events", "tx", "error", "PCIe signal integrity errors, sending"),
-)
+# Of each direction: whole wire, then each priority.
+_WIRE_ROWS = """
+phy_{way}_bytes bytes wrap64 {way} traffic: all bytes {done} on the wire
+phy_{way}_packets packets wrap64 {way} packets: packets {done} on the wire
+pause_{way}_frames packets wrap64 {way} pause: 802.3x pause frames {done}
+pause_{way}_us us wrap64 {way} pause: time paused by 802.3x: {whose}
+pause_{way}_transitions events wrap64 {way} pause: 802.3x pauses that ended
+pfc_{way}_frames packets wrap64 {way} pause: PFC frames {done}, all priorities
+"""
+_PRIORITY_ROWS = """
+phy_{way}_bytes_prio{n} bytes wrap64 {way} traffic: bytes {done}, priority {n}
+phy_{way}_packets_prio{n} packets wrap64 {way} packets: packets {done}, priority {n}
+phy_{way}_discards_prio{n} packets wrap64 {way} drop: packets dropped, priority {n}
+pfc_{way}_frames_prio{n} packets wrap64 {way} pause: PFC frames {done}, priority {n}
+pfc_{way}_pause_us_prio{n} us wrap64 {way} pause: time paused by PFC: {whose}, priority {n}
+pfc_{way}_transitions_prio{n} events wrap64 {way} pause: PFC pauses begun or ended, priority {n}
+"""
+_PRIORITY_DROPS = """
+phy_rx_host_buffer_drops_prio{n} packets wrap64 rx drop: dropped: this host's buffer was full,
+    priority {n}
+phy_rx_host_congestion_drops_prio{n} packets wrap64 rx drop: dropped: this host is congested,
+    priority {n}
+phy_rx_ecn_marked_prio{n} packets wrap64 rx congestion: marked by the NIC: this host is congested,
+    priority {n}
+phy_rx_discards_cos{n} packets wrap64 rx drop: dropped: no memory for this class of service, class
+    {n}
+"""
+_PHY_ROWS = """
+phy_link_down_events events wrap64 - state: times the physical link went down
+phy_rx_errors packets wrap64 rx error: packets received in error
+phy_tx_errors packets wrap64 tx error: packets not sent because of an error
+phy_rx_crc_errors packets wrap64 rx error: packets with a bad checksum
+phy_rx_symbol_errors events wrap64 rx error: symbols received damaged
+phy_rx_pcs_symbol_errors events wrap64 rx error: damaged symbols that FEC did not correct
+phy_rx_fec_corrected_bits bits wrap64 rx corrected: bits that FEC corrected
+phy_rx_fec_corrected_blocks blocks wrap64 rx corrected: blocks that FEC corrected
+phy_rx_fec_corrected_symbols events wrap64 rx corrected: symbols that FEC corrected
+phy_rx_fec_uncorrectable_blocks blocks wrap64 rx error: blocks that FEC could not correct
+phy_local_faults events wrap64 - error: local faults of the MAC: nothing usable received
+phy_remote_faults events wrap64 - error: remote faults: the peer receives nothing usable
+phy_rx_discards packets wrap64 rx drop: received and dropped: the port's buffer was full
+phy_tx_discards packets wrap64 tx drop: dropped before sending
+phy_rx_out_of_buffer packets wrap64 rx drop: dropped: the host posted no receive buffer
+phy_rx_steering_drops packets wrap64 rx drop: dropped: no steering rule matched
+phy_rx_buffer_events events wrap64 rx congestion: receive buffer passed its threshold
+limit_rx_packets packets wrap64 rx congestion: queued or dropped: the rented machine's limit of
+    received bandwidth
+limit_tx_packets packets wrap64 tx congestion: queued or dropped: the rented machine's limit of sent
+    bandwidth
+limit_pps_packets packets wrap64 - congestion: queued or dropped: the rented machine's limit of
+    packets a second
+limit_connection_drops packets wrap64 - drop: dropped: the rented machine's limit of tracked
+    connections
+limit_local_drops packets wrap64 - drop: dropped: the rented machine's limit of packets to local
+    services (DNS, metadata)
+pause_ctrl_rx_frames packets wrap64 rx pause: pause frames received, 802.3x and PFC
+pause_ctrl_tx_frames packets wrap64 tx pause: pause frames sent, 802.3x and PFC
+pause_storm_warnings events wrap64 tx pause: the NIC has sent pause for nearly too long
+pause_storm_errors events wrap64 tx pause: pause sent for too long: the NIC stopped sending it
+pci_stalled_read_events seconds wrap64 - congestion: seconds with PCIe reads stalled >30%
+pci_stalled_write_events seconds wrap64 - congestion: seconds with PCIe writes stalled
+pci_buffer_overflows packets wrap64 - drop: dropped: PCIe did not drain the buffer
+pci_rx_signal_errors events wrap64 rx error: PCIe signal integrity errors, receiving
+pci_tx_signal_errors events wrap64 tx error: PCIe signal integrity errors, sending
+pci_stalled_read_percent percent gauge - congestion: share of the last second in which PCIe reads
+    were stalled
+pci_stalled_write_percent percent gauge - congestion: share of the last second in which PCIe writes
+    were stalled
+"""
 
 
 def _phy_metrics() -> Iterator[Metric]:
@@ -149,52 +117,13 @@ def _phy_metrics() -> Iterator[Metric]:
     the peer. Each counter exists only where the driver has it: mlx5 has a priority's pause counters
     only while PFC is on for it, and ice and i40e count frames but not time.
     """
-    for direction, verb in (("rx", "received"), ("tx", "sent")):
-        whose = "this port was paused" if direction == "rx" else "the peer was paused"
-        for name, unit, topic, meaning in (
-            (f"phy_{direction}_bytes", "bytes", "traffic", f"all bytes {verb} on the wire"),
-            (f"phy_{direction}_packets", "packets", "packets", f"packets {verb} on the wire"),
-            (f"pause_{direction}_frames", "packets", "pause", f"802.3x pause frames {verb}"),
-            (f"pause_{direction}_us", "us", "pause", f"time paused by 802.3x: {whose}"),
-            (f"pause_{direction}_transitions", "events", "pause", "802.3x pauses that ended"),
-            (f"pfc_{direction}_frames", "packets", "pause", f"PFC frames {verb}, all priorities"),
-        ):
-            yield Metric(name, unit, WRAP64, direction, topic, meaning, _PHY_DOC)
+    for direction in (_RX, _TX):
+        yield from rows(_WIRE_ROWS.format_map(direction), _PHY_DOC)
         for prio in PRIORITIES:
-            for stem, unit, topic, meaning in (
-                (f"phy_{direction}_bytes", "bytes", "traffic", f"bytes {verb}"),
-                (f"phy_{direction}_packets", "packets", "packets", f"packets {verb}"),
-                (f"phy_{direction}_discards", "packets", "drop", "packets dropped"),
-                (f"pfc_{direction}_frames", "packets", "pause", f"PFC frames {verb}"),
-                (f"pfc_{direction}_pause_us", "us", "pause", f"time paused by PFC: {whose}"),
-                (f"pfc_{direction}_transitions", "events", "pause", "PFC pauses begun or ended"),
-            ):
-                name = f"{stem}_prio{prio}"
-                yield Metric(
-                    name, unit, WRAP64, direction, topic, f"{meaning}, priority {prio}", _PHY_DOC
-                )
+            yield from rows(_PRIORITY_ROWS.format(n=prio, **direction), _PHY_DOC)
     for prio in PRIORITIES:
-        for stem, topic, meaning in (
-            ("phy_rx_host_buffer_drops", "drop", "dropped: this host's buffer was full"),
-            ("phy_rx_host_congestion_drops", "drop", "dropped: this host is congested"),
-            ("phy_rx_ecn_marked", "congestion", "marked by the NIC: this host is congested"),
-            ("phy_rx_discards_cos", "drop", "dropped: no memory for this class of service"),
-        ):
-            whose = f"class {prio}" if stem.endswith("cos") else f"priority {prio}"
-            name = f"{stem}{prio}" if stem.endswith("cos") else f"{stem}_prio{prio}"
-            yield Metric(name, "packets", WRAP64, "rx", topic, f"{meaning}, {whose}", _PHY_DOC)
-    for name, unit, direction, topic, meaning in _PHY_ROWS:
-        yield Metric(name, unit, WRAP64, direction, topic, meaning, _PHY_DOC)
-    for what in ("read", "write"):
-        yield Metric(
-            f"pci_stalled_{what}_percent",
-            "percent",
-            GAUGE,
-            "",
-            "congestion",
-            f"share of the last second in which PCIe {what}s were stalled",
-            _PHY_DOC,
-        )
+        yield from rows(_PRIORITY_DROPS.format(n=prio), _PHY_DOC)
+    yield from rows(_PHY_ROWS, _PHY_DOC)
 
 
 _SAI = "opencomputeproject/SAI inc/saiport.h, saiqueue.h; sonic-swss pfcwd"
@@ -206,60 +135,37 @@ QUEUES = range(8)
 FEC_BINS = range(17)
 """Symbol errors in a codeword of RS-544, which corrects 15."""
 
-# name, unit, kind, direction, topic, meaning, documented in
-_SWITCH_ROWS: Tuple[Tuple[str, str, str, str, str, str, str], ...] = (
-    ("phy_up", "state", GAUGE, "", "state", "1 when the switch chip reports the port up", _SAI),
-    ("phy_speed_bps", "bps", GAUGE, "", "state", "line rate as the switch chip reports it", _SAI),
-    (
-        "phy_tx_ecn_marked",
-        "packets",
-        WRAP64,
-        "tx",
-        "congestion",
-        "packets that this port's queues marked because they are filling",
-        _MLXSW,
-    ),
-    ("phy_tx_wred_drops", "packets", WRAP64, "tx", "congestion", "dropped early by WRED", _SAI),
-    (
-        "phy_tx_trimmed_packets",
-        "packets",
-        WRAP64,
-        "tx",
-        "congestion",
-        "packets cut to their headers since the buffer was full",
-        _SAI,
-    ),
-    ("phy_tx_trimmed_sent", "packets", WRAP64, "tx", "congestion", "trimmed packets sent", _SAI),
-    (
-        "phy_tx_trimmed_drops",
-        "packets",
-        WRAP64,
-        "tx",
-        "congestion",
-        "trimmed packets dropped",
-        _SAI,
-    ),
-    (
-        "pfc_watchdog_storms",
-        "events",
-        WRAP64,
-        "",
-        "pause",
-        "times the switch found a queue paused for too long and ignored the pause",
-        _SAI,
-    ),
-    ("pfc_watchdog_restores", "events", WRAP64, "", "pause", "storms that ended", _SAI),
-    (
-        "pfc_watchdog_drops",
-        "packets",
-        WRAP64,
-        "",
-        "drop",
-        "packets dropped by the watchdog while a storm lasted",
-        _SAI,
-    ),
-    ("pfc_watchdog_stormed", "state", GAUGE, "", "pause", "queues in a storm now", _SAI),
-)
+_SWITCH_ROWS = """
+phy_up state gauge - state: 1 when the switch chip reports the port up
+phy_speed_bps bps gauge - state: line rate as the switch chip reports it
+phy_tx_ecn_marked packets wrap64 tx congestion: packets that this port's queues marked because they
+    are filling
+phy_tx_wred_drops packets wrap64 tx congestion: dropped early by WRED
+phy_tx_trimmed_packets packets wrap64 tx congestion: packets cut to their headers since the buffer
+    was full
+phy_tx_trimmed_sent packets wrap64 tx congestion: trimmed packets sent
+phy_tx_trimmed_drops packets wrap64 tx congestion: trimmed packets dropped
+pfc_watchdog_storms events wrap64 - pause: times the switch found a queue paused for too long and
+    ignored the pause
+pfc_watchdog_restores events wrap64 - pause: storms that ended
+pfc_watchdog_drops packets wrap64 - drop: packets dropped by the watchdog while a storm lasted
+pfc_watchdog_stormed state gauge - pause: queues in a storm now
+"""
+
+
+_GROUP_ROW = """
+pg{n}_rx_drops packets wrap64 rx congestion: packets dropped in ingress priority group {n}: a loss
+    where it is lossless
+"""
+_QUEUE_ROWS = """
+queue{n}_tx_bytes bytes wrap64 tx traffic: bytes sent from queue {n}
+queue{n}_tx_packets packets wrap64 tx packets: packets sent from queue {n}
+queue{n}_tx_drops packets wrap64 tx congestion: packets dropped for lack of room in queue {n}
+queue{n}_tx_wred_drops packets wrap64 tx congestion: packets dropped early in queue {n}
+queue{n}_tx_ecn_marked packets wrap64 tx congestion: packets marked in queue {n}
+queue{n}_occupancy_bytes bytes gauge - congestion: bytes waiting now in queue {n}
+queue{n}_watermark_bytes bytes gauge - congestion: most bytes that waited recently in queue {n}
+"""
 
 
 def _switch_metrics() -> Iterator[Metric]:
@@ -270,8 +176,8 @@ def _switch_metrics() -> Iterator[Metric]:
     own discards count the same packets, so that their topic is not `drop`. The watchdog is the one
     that breaks up PFC storms.
     """
-    for row in _SWITCH_ROWS:
-        yield Metric(*row)
+    for row in rows(_SWITCH_ROWS, _SAI):
+        yield row._replace(source=_MLXSW) if row.name == "phy_tx_ecn_marked" else row
     for errors in FEC_BINS:
         meaning = f"FEC codewords with {errors} symbol errors"
         if errors == FEC_BINS[-1]:
@@ -279,64 +185,31 @@ def _switch_metrics() -> Iterator[Metric]:
         name = f"phy_rx_fec_codewords_s{errors}"
         topic = "corrected"
         yield Metric(name, "blocks", WRAP64, "rx", topic, meaning, _SAI)
-    for group in QUEUES:
-        yield Metric(
-            f"pg{group}_rx_drops",
-            "packets",
-            WRAP64,
-            "rx",
-            "congestion",
-            f"packets dropped in ingress priority group {group}: a loss where it is lossless",
-            _SAI,
-        )
-    for queue in QUEUES:
-        for what, unit, kind, topic, meaning in (
-            ("tx_bytes", "bytes", WRAP64, "traffic", "bytes sent from"),
-            ("tx_packets", "packets", WRAP64, "packets", "packets sent from"),
-            ("tx_drops", "packets", WRAP64, "congestion", "packets dropped for lack of room in"),
-            ("tx_wred_drops", "packets", WRAP64, "congestion", "packets dropped early in"),
-            ("tx_ecn_marked", "packets", WRAP64, "congestion", "packets marked in"),
-            ("occupancy_bytes", "bytes", GAUGE, "congestion", "bytes waiting now in"),
-            ("watermark_bytes", "bytes", GAUGE, "congestion", "most bytes that waited recently in"),
-        ):
-            direction = "tx" if what.startswith("tx") else ""
-            yield Metric(
-                f"queue{queue}_{what}",
-                unit,
-                kind,
-                direction,
-                topic,
-                f"{meaning} queue {queue}",
-                _SAI,
-            )
+    for number in QUEUES:
+        yield from rows(_GROUP_ROW.format(n=number), _SAI)
+    for number in QUEUES:
+        yield from rows(_QUEUE_ROWS.format(n=number), _SAI)
 
 
 _CXI_DOC = "HPE 'Cassini Performance Counters User Guide'; shs-cassini-headers cassini_cntr_desc.h"
 
-# name after `cxi_`, unit, direction, topic, meaning
-_CXI_ROWS: Tuple[_Row, ...] = (
-    ("discards", "packets", "", "drop", "dropped after waiting for too long in a traffic class"),
-    ("pfc_fifo_drops", "packets", "", "drop", "dropped: the PFC FIFO was full"),
-    ("replay_drops", "packets", "rx", "drop", "dropped while an earlier replay was pending"),
-    ("tx_llr_replays", "events", "tx", "error", "link level retries, sending"),
-    ("rx_llr_replays", "events", "rx", "error", "link level retries, receiving"),
-    ("no_target_nacks", "events", "rx", "error", "requests refused: no connection was free here"),
-    ("packet_timeouts", "events", "tx", "error", "packets whose response did not arrive in time"),
-    ("connection_timeouts", "events", "tx", "error", "connections whose close was not answered"),
-    ("rx_stalled", "ticks", "rx", "congestion", "cycles the receive path waited for a buffer"),
-    ("commands_blocked", "ticks", "tx", "congestion", "cycles in which commands waited"),
-    ("host_writes", "packets", "rx", "packets", "PCIe writes to the host"),
-    ("host_writes_blocked", "ticks", "rx", "congestion", "cycles in which writes waited for PCIe"),
-    ("host_reads", "packets", "tx", "packets", "PCIe reads from the host"),
-    ("host_reads_blocked", "ticks", "tx", "congestion", "cycles in which reads waited for PCIe"),
-    (
-        "translation_evictions",
-        "events",
-        "",
-        "congestion",
-        "address translations evicted from the cache",
-    ),
-)
+_CXI_ROWS = """
+cxi_discards packets wrap64 - drop: dropped after waiting for too long in a traffic class
+cxi_pfc_fifo_drops packets wrap64 - drop: dropped: the PFC FIFO was full
+cxi_replay_drops packets wrap64 rx drop: dropped while an earlier replay was pending
+cxi_tx_llr_replays events wrap64 tx error: link level retries, sending
+cxi_rx_llr_replays events wrap64 rx error: link level retries, receiving
+cxi_no_target_nacks events wrap64 rx error: requests refused: no connection was free here
+cxi_packet_timeouts events wrap64 tx error: packets whose response did not arrive in time
+cxi_connection_timeouts events wrap64 tx error: connections whose close was not answered
+cxi_rx_stalled ticks wrap64 rx congestion: cycles the receive path waited for a buffer
+cxi_commands_blocked ticks wrap64 tx congestion: cycles in which commands waited
+cxi_host_writes packets wrap64 rx packets: PCIe writes to the host
+cxi_host_writes_blocked ticks wrap64 rx congestion: cycles in which writes waited for PCIe
+cxi_host_reads packets wrap64 tx packets: PCIe reads from the host
+cxi_host_reads_blocked ticks wrap64 tx congestion: cycles in which reads waited for PCIe
+cxi_translation_evictions events wrap64 - congestion: address translations evicted from the cache
+"""
 
 
 def _cxi_metrics() -> Iterator[Metric]:
@@ -344,8 +217,7 @@ def _cxi_metrics() -> Iterator[Metric]:
 
     Their bytes, pause and FEC counters are `phy_*` and `pfc_*`, ECN marks `rdma_ecn_marked`.
     """
-    for name, unit, direction, topic, meaning in _CXI_ROWS:
-        yield Metric(f"cxi_{name}", unit, WRAP64, direction, topic, meaning, _CXI_DOC)
+    return rows(_CXI_ROWS, _CXI_DOC)
 
 
 def port_metrics() -> Iterator[Metric]:

@@ -9,7 +9,7 @@ User Guide". A message that is not in the table never leaves the node.
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, NamedTuple, Optional, Tuple
 
 FATAL = "fatal"
 ERROR = "error"
@@ -48,264 +48,121 @@ def _aer(word: str) -> str:
     return rf"{received}(?P<agent>{_PCI})|{_BUS_ERROR}{word}"
 
 
-PATTERNS: Tuple[LogPattern, ...] = (
-    LogPattern(
-        "mlx5_health",
-        "mlx5_core",
-        FATAL,
-        "health compromised",
-        _MLX5 + r"device's health compromised",
-        "the NIC's firmware does not answer any more",
-    ),
-    LogPattern(
-        "mlx5_fatal",
-        "mlx5_core",
-        FATAL,
-        "Fatal error",
-        _MLX5 + r"Fatal error \d+ detected",
-        "the driver takes the NIC out of service after a fatal error",
-    ),
-    LogPattern(
-        "mlx5_recovery_failed",
-        "mlx5_core",
-        FATAL,
-        "health recovery",
-        _MLX5 + r"health recovery (?:failed|flow aborted)",
-        "the driver could not bring the NIC back into service",
-    ),
-    LogPattern(
-        "mlx5_syndrome",
-        "mlx5_core",
-        ERROR,
-        "synd 0x",
-        _MLX5 + r"\bsynd 0x[0-9a-f]+: \S",
-        "the NIC's firmware reports an internal error",
-    ),
-    LogPattern(
-        "mlx5_pci_error",
-        "mlx5_core",
-        ERROR,
-        "mlx5_pci_err_detected",
-        _MLX5 + r"mlx5_pci_err_detected",
-        "the driver stops the NIC because of an error of its PCIe link",
-    ),
-    LogPattern(
-        "mlx5_command_timeout",
-        "mlx5_core",
-        ERROR,
-        "Will cause a leak",
-        _MLX5 + r"timeout\. Will cause a leak of a command resource",
-        "the NIC's firmware did not answer a command",
-    ),
-    LogPattern(
-        "mlx5_loaded",
-        "mlx5_core",
-        RECOVERED,
-        "firmware version:",
-        _MLX5 + r"\bfirmware version: \d",
-        "the driver has started the NIC",
-    ),
-    LogPattern(
-        "mlx5_module_error",
-        "mlx5_core",
-        ERROR,
-        "Port module event[error]",
-        _MLX5 + r"Port module event\[error\]",
-        "the NIC refuses the cable or the transceiver",
-    ),
-    LogPattern(
-        "mlx5_unplugged",
-        "mlx5_core",
-        WARNING,
-        "Cable unplugged",
-        _MLX5 + r"Port module event: module \d+, Cable unplugged",
-        "a cable was pulled out of the NIC",
-    ),
-    LogPattern(
-        "mlx5_plugged",
-        "mlx5_core",
-        INFO,
-        "Cable plugged",
-        _MLX5 + r"Port module event: module \d+, Cable plugged",
-        "a cable was put into the NIC",
-    ),
-    LogPattern(
-        "mlx5_link_down",
-        "mlx5_core",
-        WARNING,
-        "Link down",
-        _MLX5 + r": Link down",
-        "the link of the NIC went down",
-    ),
-    LogPattern(
-        "mlx5_link_up",
-        "mlx5_core",
-        INFO,
-        "Link up",
-        _MLX5 + r": Link up",
-        "the link of the NIC came up",
-    ),
-    LogPattern(
-        "mlx5_power",
-        "mlx5_core",
-        WARNING,
-        "power on the PCIe slot",
-        _MLX5 + r"insufficient power on the PCIe slot",
-        "the PCIe slot gives the NIC too little power",
-    ),
-    LogPattern(
-        "mlx5_temperature",
-        "mlx5_core",
-        WARNING,
-        "High temperature",
-        _MLX5 + r"High temperature",
-        "the NIC or its transceiver is too hot",
-    ),
-    LogPattern(
-        "netdev_watchdog",
-        "",
-        ERROR,
-        "NETDEV WATCHDOG",
-        rf"(?:(?P<device>{_PCI})\b.*)?NETDEV WATCHDOG: (?:(?P<agent>\S+) \()?.*timed out",
-        "a queue of an interface did not send for seconds: the driver resets it",
-    ),
-    LogPattern(
-        "xid",
-        "nvidia",
-        WARNING,
-        "NVRM: Xid",
-        rf"NVRM: Xid \((?:PCI:)?(?P<device>{_PCI})\): (?P<code>\d+)",
-        "an error that the NVIDIA driver reports",
-    ),
-    LogPattern(
-        "gpu_off_the_bus",
-        "nvidia",
-        FATAL,
-        "fallen off the bus",
-        rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<device>{_PCI}).*fallen off the bus",
-        "the GPU does not answer on PCIe any more",
-    ),
-    LogPattern(
-        "gpu_init_failed",
-        "nvidia",
-        FATAL,
-        "RmInitAdapter failed",
-        rf"NVRM: GPU (?:at )?(?:PCI:)?(?P<device>{_PCI}).*RmInitAdapter failed",
-        "the driver could not start the GPU",
-    ),
-    LogPattern(
-        "nvidia_loaded",
-        "nvidia",
-        RECOVERED,
-        "NVRM: loading NVIDIA",
-        r"NVRM: loading NVIDIA",
-        "the NVIDIA driver was loaded",
-    ),
-    LogPattern(
-        "sxid",
-        "nvidia",
-        WARNING,
-        "SXid (PCI:",
-        rf"nvswitch\d+: SXid \(PCI:(?P<device>{_PCI})\): (?P<code>\d+), (?P<word>[\w-]+)",
-        "an error that an NVSwitch reports",
-    ),
-    LogPattern(
-        "amdgpu_lost",
-        "amdgpu",
-        FATAL,
-        "device lost from bus",
-        _AMDGPU + r"device lost from bus",
-        "the GPU does not answer on PCIe any more",
-    ),
-    LogPattern(
-        "amdgpu_reset_failed",
-        "amdgpu",
-        FATAL,
-        "GPU Recovery Failed",
-        _AMDGPU + r"GPU Recovery Failed",
-        "the driver could not reset the GPU",
-    ),
-    LogPattern(
-        "amdgpu_reset",
-        "amdgpu",
-        ERROR,
-        "GPU reset begin",
-        _AMDGPU + r"GPU reset begin",
-        "the driver resets the GPU",
-    ),
-    LogPattern(
-        "amdgpu_recovered",
-        "amdgpu",
-        RECOVERED,
-        "succeeded",
-        _AMDGPU + r"GPU reset\(\d+\) succeeded",
-        "the driver has reset the GPU",
-    ),
-    LogPattern(
-        "aer_fatal",
-        "pcie",
-        ERROR,
-        "(Fatal)",
-        _aer(r"Uncorrect(?:ed|able) \(Fatal\)"),
-        "a PCIe error that took the link down",
-    ),
-    LogPattern(
-        "aer_non_fatal",
-        "pcie",
-        ERROR,
-        "(Non-Fatal)",
-        _aer(r"Uncorrect(?:ed|able) \(Non-Fatal\)"),
-        "a PCIe error that lost a transaction",
-    ),
-    LogPattern(
-        "aer_corrected",
-        "pcie",
-        WARNING,
-        "Correct",
-        _aer(r"Correct(?:ed|able)"),
-        "a PCIe error that the link corrected; many of them slow the device down",
-    ),
-    LogPattern(
-        "pcie_recovery_failed",
-        "pcie",
-        ERROR,
-        "device recovery failed",
-        rf"(?P<device>{_PCI}): AER: device recovery failed",
-        "the devices below a PCIe port were not recovered after an error",
-    ),
-    LogPattern(
-        "dpc",
-        "pcie",
-        ERROR,
-        "containment event",
-        rf"pcieport (?P<device>{_PCI}).*DPC: containment event",
-        "a PCIe port has cut off what is below it after an error",
-    ),
-    LogPattern(
-        "pcie_link_down",
-        "pcie",
-        ERROR,
-        "Link Down",
-        rf"pcieport (?P<device>{_PCI}).*Slot\(\S+\): Link Down",
-        "the PCIe link of a slot went down",
-    ),
-    LogPattern(
-        "pcie_downtrained",
-        "pcie",
-        WARNING,
-        "available PCIe bandwidth, limited by",
-        rf"(?P<device>{_PCI}): [\d.]+ Gb/s available PCIe bandwidth, limited by",
-        "a PCIe link is slower or narrower than the device supports",
-    ),
-    LogPattern(
-        "pcie_retraining_failed",
-        "pcie",
-        WARNING,
-        "retraining failed",
-        rf"(?P<device>{_PCI}): retraining failed",
-        "a PCIe link could not be brought back to its speed",
-    ),
-)
+_AER_FATAL = _aer(r"Uncorrect(?:ed|able) \(Fatal\)")
+_AER_NON_FATAL = _aer(r"Uncorrect(?:ed|able) \(Non-Fatal\)")
+_AER_CORRECTED = _aer(r"Correct(?:ed|able)")
+
+# name driver severity: meaning, then its needle and its expression. Without driver: -.
+_PATTERNS = rf"""
+mlx5_health mlx5_core fatal: the NIC's firmware does not answer any more
+    health compromised
+    {_MLX5}device's health compromised
+mlx5_fatal mlx5_core fatal: the driver takes the NIC out of service after a fatal error
+    Fatal error
+    {_MLX5}Fatal error \d+ detected
+mlx5_recovery_failed mlx5_core fatal: the driver could not bring the NIC back into service
+    health recovery
+    {_MLX5}health recovery (?:failed|flow aborted)
+mlx5_syndrome mlx5_core error: the NIC's firmware reports an internal error
+    synd 0x
+    {_MLX5}\bsynd 0x[0-9a-f]+: \S
+mlx5_pci_error mlx5_core error: the driver stops the NIC because of an error of its PCIe link
+    mlx5_pci_err_detected
+    {_MLX5}mlx5_pci_err_detected
+mlx5_command_timeout mlx5_core error: the NIC's firmware did not answer a command
+    Will cause a leak
+    {_MLX5}timeout\. Will cause a leak of a command resource
+mlx5_loaded mlx5_core recovered: the driver has started the NIC
+    firmware version:
+    {_MLX5}\bfirmware version: \d
+mlx5_module_error mlx5_core error: the NIC refuses the cable or the transceiver
+    Port module event[error]
+    {_MLX5}Port module event\[error\]
+mlx5_unplugged mlx5_core warning: a cable was pulled out of the NIC
+    Cable unplugged
+    {_MLX5}Port module event: module \d+, Cable unplugged
+mlx5_plugged mlx5_core info: a cable was put into the NIC
+    Cable plugged
+    {_MLX5}Port module event: module \d+, Cable plugged
+mlx5_link_down mlx5_core warning: the link of the NIC went down
+    Link down
+    {_MLX5}: Link down
+mlx5_link_up mlx5_core info: the link of the NIC came up
+    Link up
+    {_MLX5}: Link up
+mlx5_power mlx5_core warning: the PCIe slot gives the NIC too little power
+    power on the PCIe slot
+    {_MLX5}insufficient power on the PCIe slot
+mlx5_temperature mlx5_core warning: the NIC or its transceiver is too hot
+    High temperature
+    {_MLX5}High temperature
+netdev_watchdog - error: a queue of an interface did not send for seconds: the driver resets it
+    NETDEV WATCHDOG
+    (?:(?P<device>{_PCI})\b.*)?NETDEV WATCHDOG: (?:(?P<agent>\S+) \()?.*timed out
+xid nvidia warning: an error that the NVIDIA driver reports
+    NVRM: Xid
+    NVRM: Xid \((?:PCI:)?(?P<device>{_PCI})\): (?P<code>\d+)
+gpu_off_the_bus nvidia fatal: the GPU does not answer on PCIe any more
+    fallen off the bus
+    NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<device>{_PCI}).*fallen off the bus
+gpu_init_failed nvidia fatal: the driver could not start the GPU
+    RmInitAdapter failed
+    NVRM: GPU (?:at )?(?:PCI:)?(?P<device>{_PCI}).*RmInitAdapter failed
+nvidia_loaded nvidia recovered: the NVIDIA driver was loaded
+    NVRM: loading NVIDIA
+    NVRM: loading NVIDIA
+sxid nvidia warning: an error that an NVSwitch reports
+    SXid (PCI:
+    nvswitch\d+: SXid \(PCI:(?P<device>{_PCI})\): (?P<code>\d+), (?P<word>[\w-]+)
+amdgpu_lost amdgpu fatal: the GPU does not answer on PCIe any more
+    device lost from bus
+    {_AMDGPU}device lost from bus
+amdgpu_reset_failed amdgpu fatal: the driver could not reset the GPU
+    GPU Recovery Failed
+    {_AMDGPU}GPU Recovery Failed
+amdgpu_reset amdgpu error: the driver resets the GPU
+    GPU reset begin
+    {_AMDGPU}GPU reset begin
+amdgpu_recovered amdgpu recovered: the driver has reset the GPU
+    succeeded
+    {_AMDGPU}GPU reset\(\d+\) succeeded
+aer_fatal pcie error: a PCIe error that took the link down
+    (Fatal)
+    {_AER_FATAL}
+aer_non_fatal pcie error: a PCIe error that lost a transaction
+    (Non-Fatal)
+    {_AER_NON_FATAL}
+aer_corrected pcie warning: a PCIe error that the link corrected; many of them slow the device down
+    Correct
+    {_AER_CORRECTED}
+pcie_recovery_failed pcie error: the devices below a PCIe port were not recovered after an error
+    device recovery failed
+    (?P<device>{_PCI}): AER: device recovery failed
+dpc pcie error: a PCIe port has cut off what is below it after an error
+    containment event
+    pcieport (?P<device>{_PCI}).*DPC: containment event
+pcie_link_down pcie error: the PCIe link of a slot went down
+    Link Down
+    pcieport (?P<device>{_PCI}).*Slot\(\S+\): Link Down
+pcie_downtrained pcie warning: a PCIe link is slower or narrower than the device supports
+    available PCIe bandwidth, limited by
+    (?P<device>{_PCI}): [\d.]+ Gb/s available PCIe bandwidth, limited by
+pcie_retraining_failed pcie warning: a PCIe link could not be brought back to its speed
+    retraining failed
+    (?P<device>{_PCI}): retraining failed
+"""
+
+
+def _patterns() -> Iterator[LogPattern]:
+    lines = _PATTERNS.strip().splitlines()
+    for head, needle, expression in zip(lines[::3], lines[1::3], lines[2::3]):
+        key, _, meaning = head.partition(": ")
+        name, driver, severity = key.split()
+        driver = driver.replace("-", "")
+        yield LogPattern(name, driver, severity, needle.strip(), expression.strip(), meaning)
+
+
+PATTERNS = tuple(_patterns())
 """The first that matches counts."""
 
 XIDS: Dict[int, Tuple[str, str]] = {

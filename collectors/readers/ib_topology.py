@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-from collectors.node_description import hca_owner, unnamed_node
+from collectors.node_description import NO_NODE, hca_name, switch_name, unnamed_node
 
 SWITCH = "switch"
 HOST = "host"
@@ -26,7 +26,6 @@ _LINE = re.compile(
     r'(?:0x([0-9a-f]+)\s+(\d+)\s+(\d+)\[[^\[\]]*\]\s+"(.*)"\s+\()?'
 )
 _LINK = re.compile(r"(?:\b(\d+)X\s+([\d.]+) Gbps\s+(?:\(FDR10\)\s*)?)?\b(\w+)/\s*(\w+)")
-_MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
 _LOGICAL = {"Down": 1, "Initialize": 2, "Init": 2, "Armed": 3, "Active": 4}
 _PHYSICAL = {
     "Sleep": 1,
@@ -39,9 +38,6 @@ _PHYSICAL = {
 }
 _NOMINAL_GBPS = {14.0625: 14.0, 25.78125: 25.0, 53.125: 50.0, 106.25: 100.0, 212.5: 200.0}
 """A lane's signalling rate -> its nominal rate, as the kernel and people name it."""
-
-_NO_NODE = "Aggregation Node"
-"""Name of the SHARP aggregation node inside a switch, which looks like an HCA."""
 
 
 class PortAddress(NamedTuple):
@@ -166,7 +162,7 @@ def _names(
         if name is not None:
             node = name if times[name] == 1 else f"{name}-{end.guid:016x}"
             found[end.guid, end.number] = (node, f"p{end.number}", SWITCH)
-        elif not end.name.endswith(_NO_NODE):
+        elif not end.name.endswith(NO_NODE):
             node, port = hca_name(end.name, end.number)
             node = node or unnamed_node(f"{end.guid:x}")
             if (node, port) in taken:
@@ -174,26 +170,3 @@ def _names(
             taken.add((node, port))
             found[end.guid, end.number] = (node, port, HOST)
     return found
-
-
-def switch_name(description: str) -> str:
-    """`MF0;leaf1:MQM9700/U1` -> `leaf1`; a module of a chassis keeps its slot: `core1-L03-U1`."""
-    match = _MANAGED.match(description)
-    if match is None:
-        return _one_word(description)
-    name, place = match.groups()
-    is_module = place is not None and "/" in place
-    return _one_word(f"{name}/{place}" if is_module else name)
-
-
-def hca_name(description: str, number: int) -> Tuple[str, str]:
-    """`gpu7 mlx5_3` -> `gpu7` and `mlx5_3`; the second port of a device is `mlx5_3/2`. The node is
-    empty for an HCA without a name."""
-    node, device = map(_one_word, hca_owner(description))
-    if not device:
-        return node, f"p{number}"
-    return node, device if number == 1 else f"{device}/{number}"
-
-
-def _one_word(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.:-]+", "-", text.strip()).strip("-")

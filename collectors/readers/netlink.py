@@ -114,7 +114,9 @@ def _neighbour(data: bytes) -> Optional[Fact]:
     ip, mac = attributes.get(1), attributes.get(2)
     if family not in (INET, INET6) or ip is None:
         return None
-    return Neighbour(index, _ip(ip), _mac(mac) if mac else None, state)
+    return Neighbour(
+        index, _ip(ip), ":".join(f"{byte:02x}" for byte in mac) if mac else None, state
+    )
 
 
 def _route(data: bytes) -> Optional[Fact]:
@@ -199,10 +201,6 @@ def parse_attributes(data: bytes, offset: int) -> Dict[int, bytes]:
         found[kind & _ATTRIBUTE_MASK] = data[offset + _ATTRIBUTE.size : offset + length]
         offset += (length + 3) & ~3
     return found
-
-
-def _mac(address: bytes) -> str:
-    return ":".join(f"{byte:02x}" for byte in address)
 
 
 def _ip(data: bytes) -> str:

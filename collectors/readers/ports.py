@@ -209,7 +209,11 @@ def _netdev_of(
         return None, bond
     for name in _with_mac(fs, netdevs, _iwarp_mac(fs, f"{path}/ports/{number}")):
         return name, None
-    wanted = IPOIB_TYPE if _link_layer(fs, path, number) == "InfiniBand" else ETHERNET_TYPE
+    wanted = (
+        IPOIB_TYPE
+        if fs.text(path, "ports", str(number), "link_layer") == "InfiniBand"
+        else ETHERNET_TYPE
+    )
     same = [
         name
         for name in sorted(fs.names(path, "device", "net"), key=natural)
@@ -236,10 +240,6 @@ def _with_mac(fs: HostFS, netdevs: Dict[str, int], mac: Optional[str]) -> List[s
     if mac is None:
         return []
     return [name for name in sorted(netdevs, key=natural) if fs.text(NET, name, "address") == mac]
-
-
-def _link_layer(fs: HostFS, path: str, number: int) -> Optional[str]:
-    return fs.text(path, "ports", str(number), "link_layer")
 
 
 def _port_index(fs: HostFS, netdev: str) -> int:

@@ -10,12 +10,20 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import time
 from typing import Any, List, Sequence, Tuple, Union
 
 from collectors.source import Denied
 
 _RECEIVE_BYTES = 262144
 _MAX_REPLY_BYTES = 64 * 1024 * 1024
+_MAX_VALUES = 1 << 20
+"""In all replies to one call; of a large switch 100,000 are asked for."""
+_MAX_BULK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 1 << 16
+_MAX_DIGITS = 20
+_MAX_ANSWER_S = 10.0
+"""What listens there may be no Redis, and may send without end, or a byte now and then."""
 
 REFUSALS = ("NOAUTH", "NOPERM", "WRONGPASS")
 """First words of the errors with which Redis refuses a client."""
@@ -37,13 +45,15 @@ class BadReply(OSError):
 class Redis:
     """One connection. Raises OSError when it cannot be opened.
 
-    No call waits longer than `timeout_s` for the next bytes.
+    No call waits longer than `timeout_s` for the next bytes, nor 10 s in all.
     """
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self.name = f"Redis at {address if isinstance(address, str) else '%s:%d' % address}"
         self._buffer = b""
         self._at = 0
+        self._received = self._values = 0
+        self._until_s = 0.0
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -58,6 +68,8 @@ class Redis:
         if not commands:
             return []
         self._buffer, self._at = b"", 0
+        self._received = self._values = 0
+        self._until_s = time.monotonic() + _MAX_ANSWER_S
         self._socket.sendall(b"".join([encode_command(command) for command in commands]))
         return [self._reply() for _ in commands]
 
@@ -65,18 +77,22 @@ class Redis:
         """Close the connection."""
         self._socket.close()
 
-    def _reply(self) -> Any:
+    def _reply(self, is_item: bool = False) -> Any:
+        self._values += 1
+        if self._values > _MAX_VALUES:
+            raise BadReply(f"more than {_MAX_VALUES} values")
         end = self._line()
         kind, text = self._buffer[self._at : self._at + 1], self._buffer[self._at + 1 : end]
         self._at = end + 2
         try:
             if kind == b"$":
-                return self._bulk(int(text))
-            if kind == b"*":
-                count = int(text)
-                return None if count < 0 else [self._reply() for _ in range(count)]
+                return self._bulk(_number(text))
+            # What is asked for here has no lists in a list.
+            if kind == b"*" and not is_item:
+                count = _number(text)
+                return None if count < 0 else [self._reply(True) for _ in range(count)]
             if kind == b":":
-                return int(text)
+                return _number(text)
         except ValueError:
             raise BadReply(f"not a reply of Redis: {text[:40]!r}") from None
         if kind == b"+":
@@ -88,12 +104,11 @@ class Redis:
     def _bulk(self, length: int) -> Any:
         if length < 0:
             return None
-        if length > _MAX_REPLY_BYTES:
-            raise BadReply(f"a reply of {length} bytes")
-        end = self._at + length
-        while len(self._buffer) < end + 2:
+        if length > _MAX_BULK_BYTES:
+            raise BadReply(f"a value of {length} bytes")
+        while len(self._buffer) < self._at + length + 2:
             self._more()
-            end = self._at + length
+        end = self._at + length
         found = self._buffer[self._at : end]
         self._at = end + 2
         return found
@@ -101,19 +116,32 @@ class Redis:
     def _line(self) -> int:
         """The end of the line that begins at the current position."""
         while True:
-            end = self._buffer.find(b"\r\n", self._at)
+            end = self._buffer.find(b"\r\n", self._at, self._at + _MAX_LINE_BYTES)
             if end >= 0:
                 return end
+            if len(self._buffer) - self._at > _MAX_LINE_BYTES:
+                raise BadReply("a line that does not end")
             self._more()
 
     def _more(self) -> None:
+        if time.monotonic() > self._until_s:
+            raise BadReply(f"its answer takes more than {_MAX_ANSWER_S:g} s")
         data = self._socket.recv(_RECEIVE_BYTES)
         if not data:
             raise BadReply("Redis closed the connection")
+        self._received += len(data)
+        if self._received > _MAX_REPLY_BYTES:
+            raise BadReply("a reply that does not end")
         self._buffer = self._buffer[self._at :] + data
         self._at = 0
-        if len(self._buffer) > _MAX_REPLY_BYTES:
-            raise BadReply("a reply that does not end")
+
+
+def _number(text: bytes) -> int:
+    """A number. Raises ValueError, also for one of more digits than any has: before Python 3.11 the
+    time to read it grows with their square."""
+    if len(text) > _MAX_DIGITS:
+        raise ValueError("too many digits")
+    return int(text)
 
 
 def encode_command(command: Command) -> bytes:
@@ -159,7 +187,7 @@ class RedisCli:
         import subprocess
 
         script = "".join(
-            f"{' '.join(_quoted(command))}\nECHO {self._END}\n" for command in commands
+            f"{' '.join(map(json.dumps, command))}\nECHO {self._END}\n" for command in commands
         )
         try:
             done = subprocess.run(
@@ -187,7 +215,3 @@ def _cli_reply(command: Sequence[str], text: str) -> Any:
     if command[0] == "HGETALL" and lines == [""]:
         return []
     return [line.encode() or None for line in lines]
-
-
-def _quoted(words: Sequence[str]) -> List[str]:
-    return [json.dumps(word) for word in words]

@@ -32,7 +32,7 @@ _DATABASE_CONFIG = "var/run/redis/sonic-db/database_config.json"
 _CAPTURE = "sonic.json"
 _SIGNS = ("etc/sonic", "var/run/redis/sonic-db", _SOCKET)
 _TIMEOUT_S = 0.4
-_DIGITS = re.compile(r"[0-9]+\Z")
+_DIGITS = re.compile(r"[0-9]{1,20}\Z")
 
 HashRow = Dict[str, str]
 
@@ -136,7 +136,12 @@ class _RedisDatabases(Databases):
                 if str(reply).split(" ")[0] in REFUSALS:
                     raise Denied(f"{connection.name} asks for a password: {reply}")
                 raise Failed(f"{connection.name}: {reply}")
-        return [[_text(value) for value in replies[at] or ()] for at in wanted]
+        answers = [replies[at] or [] for at in wanted]
+        for query, answer in zip(queries, answers):
+            if not isinstance(answer, list) or len(query.fields) not in (0, len(answer)):
+                self.close()
+                raise Failed(f"{connection.name}: not the answer to {query.key}")
+        return [[_text(value) for value in answer] for answer in answers]
 
 
 class _CapturedDatabases(Databases):

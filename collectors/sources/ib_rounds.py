@@ -163,7 +163,8 @@ class CounterRounds:
         faults: Faults = {}
         no_answer = PortCounters({}, {})
         for port, counters in zip(ports, metrics):
-            for state in _states(port) if self._has_states else ():
+            line = port.line
+            for state in (line.state, line.phys_state, line.rate_bps) if self._has_states else ():
                 if state is None:
                     faults[len(values)] = "unsupported"
                 values.append(state)
@@ -210,10 +211,6 @@ def _of_ports(ports: List[FabricPort], counters: Dict[int, Counters]) -> Dict[Ke
     return {
         key_of(port): counters[number] for port, number in zip(ports, numbers) if number in counters
     }
-
-
-def _states(port: FabricPort) -> Tuple[Optional[int], ...]:
-    return port.line.state, port.line.phys_state, port.line.rate_bps
 
 
 def _layout(ports: List[FabricPort]) -> object:

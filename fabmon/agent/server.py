@@ -275,6 +275,8 @@ class Server:
                 await response.prepare(request)
                 async for line in stream.lines():
                     await response.write(line)
+        except ConnectionError:
+            pass  # The reader is gone: nobody is left to answer, and nothing is wrong here.
         except TooManyReaders as error:
             return web.Response(status=503, text=f"{error}: no room for another reader\n")
         return response

@@ -158,18 +158,19 @@ class AlertBook:
     def inherit(self, alerts: Sequence[Alert]) -> None:
         """The receiver has these from an earlier run: their findings become alerts whatever the
         rules say now, and stay in their group. Those that are not found are open until the nodes
-        that report them have answered, and could have been found again."""
+        that report them have answered, and could have been found again. Those that are open
+        already are not waited for."""
         for alert in alerts:
             if not alert.others:
-                self._inherited[alert.id] = (
-                    alert,
-                    Awaited(EarlierFinding(alert.finding, alert.ports)),
-                )
+                earlier = EarlierFinding(alert.finding, alert.ports)
+                self._inherited[alert.id] = alert, Awaited(earlier)
                 continue
             self._severity[alert.id] = alert.severity
             for subject in alert.others:
                 of = msgspec.structs.replace(alert.finding, subject=subject)
                 self._inherited[f"{alert.kind}:{subject}"] = alert, Awaited(EarlierFinding(of))
+        for id_ in self._inherited.keys() & set(self._single).union(*self._grouped.values()):
+            del self._inherited[id_]
 
     def accept(self, scene: Scene) -> Mapping[str, Alert]:
         """The open alerts by id, at a scene."""

@@ -33,6 +33,8 @@ BUILT_IN = (SLACK, "teams", "ntfy", "pagerduty")
 _NAME = re.compile(r"\{(\w+)\}")
 _MOST_CHARACTERS = 1000
 _MOST_BYTES = 1 << 20
+_MOST_OTHERS = 256
+"""Of 16,000 findings of hostile nodes: receivers refuse a body of megabytes."""
 _COLORS = {CRITICAL: "#c62828", WARNING: "#ef6c00", NOTE: "#1565c0"}
 _CLOSED_COLOR = "#2e7d32"
 _PRIORITIES = {CRITICAL: 5, WARNING: 4, NOTE: 3}
@@ -128,8 +130,8 @@ class AlertRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 
     `id` is the same from open to close, and after a restart of fabmon. `change` is `open`, `update`
     (cause or severity changed) or `close`. `findings` is how many findings the alert stands for;
-    `finding` is it, or the oldest of them, and `others` are the subjects of a group. `node` and
-    `port` are null where the subject is neither.
+    `finding` is it, or the oldest of them, and `others` are the subjects of a group, 256 at most.
+    `node` and `port` are null where the subject is neither.
     """
 
     time: datetime
@@ -156,7 +158,7 @@ def alert_record(change: Change, alert: Alert, cluster: str) -> AlertRecord:
         node=alert.node or None,
         port=alert.port or None,
         findings=max(1, len(alert.others)),
-        others=list(alert.others),
+        others=list(alert.others[:_MOST_OTHERS]),
         finding=finding_record(change, alert.known, list(alert.ports), now_ns),
     )
 
@@ -201,9 +203,10 @@ class WebhookTransport(Notifier):
     async def send(self, changes: Sequence[tuple[Change, Alert]]) -> None:
         """Post one change. Raises DeliveryError."""
         for change, alert in changes:
-            url, key, secret = await asyncio.to_thread(self._secrets)
+            url, key, secret = await self._http.read(self._secrets)
             body = msgspec.json.encode(self._body(change, alert, key))
-            await self._http.post(url, body, signature(body, secret) if secret else None)
+            signed = signature(body, secret) if secret else None
+            await self._http.post(url, body, signed, (key, secret))
 
     async def close(self) -> None:
         """Close the connection."""

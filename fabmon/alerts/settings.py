@@ -33,8 +33,13 @@ class SettingError(AlertsError):
 class DeliveryError(AlertsError):
     """A receiver could not be reached, or refused what was sent.
 
-    The message has no address: that of a webhook is often its password.
+    The message has no address: that of a webhook is often its password. `is_refusal`: the receiver
+    answered that it does not take this message, whenever it is sent.
     """
+
+    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
+        super().__init__(message)
+        self.is_refusal = is_refusal
 
 
 _HOURS = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]):([0-5]\d)(?:\s+(\S+))?")

@@ -13,7 +13,13 @@ import msgspec
 
 from fabmon.analysis.affected_jobs import AffectedJobs
 from fabmon.analysis.causes import CAUSES, Thresholds, causes_with, detectors
-from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings
+from fabmon.analysis.earlier_findings import (
+    EarlierFinding,
+    EarlierFindings,
+    down_and_gone,
+    seconds_unreported,
+    with_unreported,
+)
 from fabmon.analysis.evidence.detector_input import Detector, DetectorInput
 from fabmon.analysis.evidence.doubtful_rates import DoubtfulRates
 from fabmon.analysis.fabric_structure import FabricStructure, build_structure
@@ -52,6 +58,8 @@ ticks: it closes some time after its condition last held."""
 _NEEDS_TRAFFIC = causes_with(Trait.NEEDS_TRAFFIC)
 _OF_LINK = causes_with(Trait.OF_LINK)
 
+_NOT_KNOWN = "whether it is still so: its nodes are silent"
+
 
 class Analyst:
     """Judges one snapshot after the other.
@@ -89,11 +97,15 @@ class Analyst:
         self._iterations = NO_ITERATIONS
         self._doubtful = DoubtfulRates()
         self._passed_over = 0
+        self._unreported: set[str] = set()
+        """Keys of links down whose ports are not reported."""
+        self._silent: set[str] = set()
+        """Keys of findings whose nodes are silent."""
         self._earlier = EarlierFindings()
         self._held: set[str] = set()
 
     def take_up(self, kept: Iterable[EarlierFinding]) -> None:
-        """Findings that an earlier run left open: before the first tick."""
+        """Findings that an earlier run left open: before the first tick, or once they are known."""
         self._earlier = EarlierFindings(kept)
         self._tracker.take_up(self._earlier.findings)
         self._open = self._tracker.open()
@@ -122,10 +134,18 @@ class Analyst:
         interval_s = snapshot.interval_s * (1 + self._passed_over)
         self._passed_over = 0
         self._held = {each.key for each in kept}
+        gone = list(down_and_gone(open_findings, snapshot.fabric))
+        not_judged = self._earlier.not_judged | {
+            each.key for each in gone if seconds_unreported(each, snapshot)
+        }
+        self._silent = {each.key for each in _silent(open_findings, snapshot)}
+        not_judged |= self._silent
         changes = self._tracker.accept(
-            kept, snapshot.time_ns, interval_s, explained, idle, self._earlier.not_judged
+            kept, snapshot.time_ns, interval_s, explained, idle, not_judged
         )
-        self._open = self._earlier.marked(self._tracker.open())
+        self._unreported = self._earlier.unreported | {each.key for each in gone}
+        changes = [(change, with_unreported(each, self._unreported)) for change, each in changes]
+        self._open = self._open_now()
         self._note_closed(changes, explained)
         self._add_node_events(snapshot)
         self._events += _finding_events(snapshot, changes)
@@ -152,11 +172,19 @@ class Analyst:
         jumped_ns = snapshot.clock_jumped_ns
         if jumped_ns:
             self._tracker.follow_clock(jumped_ns)
-            self._open = self._earlier.marked(self._tracker.open())
+            self._open = self._open_now()
         if jumped_ns < 0:
             self._events = deque((moved(each, jumped_ns) for each in self._events), _MAX_EVENTS)
             logged = [(node, moved(each, jumped_ns)) for node, each in self._log_events]
             self._log_events = deque(logged, _MAX_LOG_EVENTS)
+
+    def _open_now(self) -> tuple[Finding, ...]:
+        """The open findings, with what is not known of them."""
+        said = [
+            msgspec.structs.replace(each, unseen=_NOT_KNOWN) if each.key in self._silent else each
+            for each in (with_unreported(one, self._unreported) for one in self._tracker.open())
+        ]
+        return self._earlier.marked(said)
 
     def _scene(self, snapshot: Snapshot, changes: tuple[tuple[Change, Finding], ...]) -> Scene:
         timeline, doubtful = self._timeline(), self._doubtful.last(snapshot)
@@ -259,6 +287,16 @@ def _named_as_open(
     ]
 
 
+def _silent(findings: Iterable[Finding], snapshot: Snapshot) -> Iterator[Finding]:
+    """Findings of which nothing is known for less than a day: all their nodes are silent, or what
+    reports them is."""
+    silent = {name for name, each in snapshot.statuses.items() if each.state is NodeState.STALE}
+    for each in findings if silent else ():
+        nodes = {snapshot.fabric.ports[row].node for row in each.rows}
+        if nodes and nodes <= silent and seconds_unreported(each, snapshot):
+            yield each
+
+
 def _is_of_cable(condition: Condition) -> bool:
     """Whether it is about one cable, named by one of its ends."""
     return condition.cause in _OF_LINK and len(condition.rows) <= 2 and "/" in condition.subject
@@ -271,11 +309,12 @@ def _node_of(condition: Condition, fabric: Fabric) -> str:
 
 
 def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:
-    """Findings that opened or ended, as `open ecmp_collision leaf1/up3`. That one has ended is
-    known some seconds later."""
+    """Findings that opened or ended, as `open ecmp_collision leaf1/up3`, at their begin and end.
+    That one has ended is known some seconds later; one that is computed again may open later than
+    it began."""
     return [
         Event(
-            finding.until_ns or snapshot.time_ns,
+            finding.until_ns or finding.since_ns,
             snapshot.seq,
             "finding",
             f"{change} {finding.cause} {finding.subject}",

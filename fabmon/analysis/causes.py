@@ -39,7 +39,6 @@ from fabmon.analysis.detectors import (
 from fabmon.analysis.evidence.detector_input import Detector
 from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
 from fabmon.analysis.evidence.link_health import LinkDamage, LinkHealthThresholds
-from fabmon.analysis.evidence.pause_graph import HostPauses
 from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.finding import (
     LOST_BANDWIDTH,
@@ -107,8 +106,6 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packet_loss: packet_loss.PacketLossThresholds
     link_health: LinkHealthThresholds
     uneven_rails: uneven_rails.UnevenRailsThresholds
-    straggler: straggler.StragglerThresholds
-    bus: host_pcie_limit.HostPcieThresholds
     node_lost: node_lost.NodeLostThresholds
 
 
@@ -119,7 +116,6 @@ def detectors(t: Thresholds, model: BottleneckModel) -> tuple[Detector, ...]:
     links and receivers that NICs share, for the four that report them.
     """
     damage = LinkDamage(t.link_health, degraded_link.CAUSE)
-    pauses = HostPauses(pause_storm.CAUSE, t.model)
     return (
         partial(node_lost.lost_nodes, t=t.node_lost),
         driver_failed.FailedDrivers(),
@@ -137,12 +133,11 @@ def detectors(t: Thresholds, model: BottleneckModel) -> tuple[Detector, ...]:
         partial(incast.incasts, model=model),
         congested_path.CongestedPaths(model),
         partial(packet_loss.packet_losses, t=t.packet_loss, seen=LastSeen()),
-        partial(slow_receiver.slow_receivers, pauses=pauses),
-        partial(pause_storm.pause_storms, pauses=pauses),
-        partial(host_pcie_limit.host_pcie_limits, t=t.bus, model=t.model),
+        partial(slow_receiver.host_pauses, storm=pause_storm.CAUSE, t=t.model),
+        partial(host_pcie_limit.host_pcie_limits, t=t.model),
         partial(pause_deadlock.pause_deadlocks, seen=LastSeen(), t=t.model),
         uneven_rails.UnevenRails(t.uneven_rails, t.model),
-        straggler.Stragglers(t.straggler),
+        partial(straggler.stragglers, t=t.model),
         job_stalled.StalledJobs(),
         saturated_counter.saturated_counters,
         gpu_nic_numa.distant_gpus,
@@ -208,12 +203,13 @@ def brief_loss(finding: Finding) -> str:
 
 
 def loss_and_confidence(finding: Finding) -> str:
-    """`52 % of the bandwidth lost, confidence 90 %` at the moment that is shown; the loss only
-    where it is measured."""
+    """`52 % of the bandwidth lost, confidence 90 %`, and `at its worst` before it where that is not
+    the last moment; the loss only where it is measured."""
     shown = shown_moment(finding)
     loss = _measured(shown, _loss(shown).full)
     confidence = f"confidence {rounded_percent(shown.confidence)}"
-    return f"{loss}, {confidence}" if loss else confidence
+    text = f"{loss}, {confidence}" if loss else confidence
+    return text if shown is finding else f"at its worst {text}"
 
 
 def sentence(finding: Finding, snapshot: Snapshot | None = None, *, is_dated: bool = False) -> str:

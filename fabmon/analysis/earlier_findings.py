@@ -14,6 +14,7 @@ from fabmon.analysis.detectors import driver_failed, node_lost
 from fabmon.analysis.fabric_structure import FabricStructure, keep_cables
 from fabmon.analysis.finding import Finding, Trait
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import Fabric
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 
@@ -21,8 +22,20 @@ _JUDGED_AFTER_S, _JUDGED_AFTER_TICKS = 120.0, 60
 """Seconds, and ticks, after its nodes answered in which a finding is found again, if it is still
 so: changes of carrier are counted over so long, and a job is judged by 40 ticks."""
 
+_UNKNOWN_NODE_S = 600.0
+"""Seconds in which a node is found again that no list has: what Prometheus and managers report is
+known once it is reported, and the last scrape may have missed it. A node that is listed has as long
+to answer, whenever it was heard last."""
+
 _STATES = causes_with(Trait.GONE)
 """Causes that one answer of the nodes is enough for."""
+_DOWN = causes_with(Trait.OF_LINK) & _STATES
+
+_UNREPORTED_S = 86_400.0
+"""Seconds for which a link stays down whose port is no longer reported, and for which a node is
+waited for that does not answer: an alert of a NIC that failed is seen within a day, and one that
+was removed needs none."""
+_UNREPORTED = "; its port is no longer reported"
 
 _ANSWERED = (NodeState.UP, NodeState.STALE, NodeState.LOST)
 _FAILED = (NodeState.FAILED,)
@@ -58,13 +71,16 @@ def kept_findings(scene: Scene) -> Iterator[EarlierFinding]:
 @dataclass(slots=True)
 class Awaited:
     """A finding of which it is not known yet whether it is still so. `rows` are those of its ports
-    that have been read; `waits_for` is what has not been, a text; `left_s` the time that remains
-    once all has been, None before."""
+    that have been read; `waits_for` is what has not been, a text, and `waited_s` for how long;
+    `left_s` is the time that remains once all has been, None before. `is_unreported`: its nodes
+    have answered without its ports, or not for a day."""
 
     kept: EarlierFinding
     rows: tuple[int, ...] = ()
     waits_for: str = ""
+    waited_s: float = 0.0
     left_s: float | None = None
+    is_unreported: bool = False
 
     @property
     def is_complete(self) -> bool:
@@ -88,15 +104,55 @@ class Awaited:
         names = [name.partition("/")[0] for name in (*self.kept.ports[:2], finding.subject)]
         known = [snapshot.statuses[name] for name in names if name in snapshot.statuses]
         self.waits_for = _waits_for(known)
+        is_given_up = bool(self.waits_for) and self._is_given_up(snapshot)
         if not self.waits_for and finding.cause == driver_failed.CAUSE.name:
             self.waits_for = _driver(snapshot, names[0], self.rows)
-        if self.waits_for:
+        is_gone = finding.cause in _DOWN and bool(self.kept.ports) and not self.rows
+        self.is_unreported = (is_gone and not self.waits_for) or is_given_up
+        if is_given_up:
+            self.left_s = 0.0
+        elif self.waits_for:
             self.left_s = None
+        elif known and self.is_unreported:
+            self.left_s = seconds_unreported(finding, snapshot)
+        elif known and finding.cause in _STATES:
+            self.left_s = 0.0
         elif self.left_s is None:
             judged_s = max(_JUDGED_AFTER_S, _JUDGED_AFTER_TICKS * snapshot.interval_s)
-            self.left_s = 0.0 if finding.cause in _STATES and known else judged_s
+            self.left_s = judged_s if known else _UNKNOWN_NODE_S
         else:
             self.left_s = max(0.0, self.left_s - snapshot.interval_s)
+
+    def _is_given_up(self, snapshot: Snapshot) -> bool:
+        """Whether a node has not answered for so long that its finding says nothing any more; that
+        a node is lost is still so."""
+        self.waited_s += snapshot.interval_s
+        finding = self.kept.finding
+        is_lost = finding.cause == node_lost.CAUSE.name
+        is_due = not seconds_unreported(finding, snapshot) and self.waited_s >= _UNKNOWN_NODE_S
+        return is_due and not is_lost
+
+
+def seconds_unreported(finding: Finding, snapshot: Snapshot) -> float:
+    """For how long a link stays down whose port is no longer reported; 0: no longer."""
+    last_ns = finding.since_ns if finding.seen_ns is None else finding.seen_ns
+    return max(0.0, _UNREPORTED_S - (snapshot.time_ns - last_ns) / 1e9)
+
+
+def down_and_gone(findings: Iterable[Finding], fabric: Fabric) -> Iterator[Finding]:
+    """Links down whose ports their nodes no longer report, as of a NIC that has failed or whose
+    driver is loaded again: they are down until the ports are back."""
+    for each in findings:
+        if each.cause not in _DOWN or not each.rows:
+            continue
+        if not any(fabric.ports[row].node for row in each.rows):
+            yield each
+
+
+def with_unreported(finding: Finding, keys: Collection[str]) -> Finding:
+    """A finding; where its key is one of `keys` its text says that its port is not reported."""
+    text = finding.text.removesuffix(_UNREPORTED) + _UNREPORTED * (finding.key in keys)
+    return finding if text == finding.text else msgspec.structs.replace(finding, text=text)
 
 
 class EarlierFindings:
@@ -123,6 +179,11 @@ class EarlierFindings:
     def not_judged(self) -> set[str]:
         """Keys of those that stay open, whether their condition holds or not."""
         return {key for key, each in self._awaited.items() if each.left_s is None or each.left_s}
+
+    @property
+    def unreported(self) -> set[str]:
+        """Keys of links down whose nodes have answered without their ports."""
+        return {key for key, each in self._awaited.items() if each.is_unreported}
 
     def unusable(self) -> set[str]:
         """Keys of those whose ports have not been read."""

@@ -7,7 +7,7 @@ which have a start and an end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
 from typing import Any
 
@@ -41,6 +41,10 @@ class Trait(Enum):
     FULL_LINK_OF_GROUP = "its first link is the fullest of its ECMP group"
     FULL_GROUP = "its first links are the fullest of their ECMP group"
     GONE = "its subject is down or lost: shown with another mark and colour"
+
+
+SLOW_HOST_PORT = (Trait.OF_HOST_PORT, Trait.LAST_HOP, Trait.MAKES_QUEUES, Trait.HAS_SENDERS)
+"""A port of a host takes less than is sent to it."""
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -78,7 +82,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     `name` is used in jsonl, recordings and scenarios, `title` everywhere a person reads; `meaning`
     explains it in the glossary of help. `rule` says when it is reported, in five sentences at most,
     with thresholds as `table.key`; `inputs` is what that needs, `not_observable` what it cannot
-    see: plain text, of which docs/findings.md is made. `loss` is what a finding's `lost` is a share
+    see: plain text, of which docs/findings.md is made. `confidence`, 0 to 1, is the share of its
+    findings that were right on simulated fabrics whose seeds were used for nothing else
+    (decision 0012); 1 is a fact. `loss` is what a finding's `lost` is a share
     of. `severity` and `advice` are what its conditions usually have. `picture` names the drawing on
     the finding's page (fabmon/tui/text/picture). `tables` are the tables of config/thresholds.toml
     that its rule reads. Causes of one `family` are names of one trouble at different moments: an
@@ -93,6 +99,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     inputs: str
     not_observable: str
+    confidence: float = 1.0
     picture: str
     advice: str = ""
     loss: Loss = LOST_BANDWIDTH
@@ -107,6 +114,39 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         heading = f"{self.title} {self.name}".lower().replace(" ", "-")
         return f"docs/findings.md#{heading}"
 
+    def condition(
+        self,
+        *,
+        subject: str,
+        rows: Iterable[int],
+        text: str,
+        evidence: tuple[Evidence, ...],
+        severity: str = "",
+        advice: str = "",
+        lost: float = 0.0,
+        lost_is_upper_bound: bool = False,
+        victims: Iterable[str] = (),
+        unseen: str = "",
+        unless: tuple[Trait, ...] = (),
+    ) -> Condition:
+        """A condition of this cause, with its usual severity and advice where these are empty.
+        `rows` and `victims` may name one twice."""
+        return Condition(
+            cause=self.name,
+            severity=severity or self.severity,
+            subject=subject,
+            rows=tuple(dict.fromkeys(rows)),
+            text=text,
+            evidence=evidence,
+            advice=advice or self.advice,
+            confidence=self.confidence,
+            lost=round(lost, 3),
+            lost_is_upper_bound=lost_is_upper_bound,
+            victims=tuple(dict.fromkeys(victims)),
+            unseen=unseen,
+            unless=unless,
+        )
+
 
 class Evidence(msgspec.Struct, frozen=True):
     """One number behind a finding, in its unit (`%`, `bps`, `links`, `s`, empty for a text)."""
@@ -114,6 +154,11 @@ class Evidence(msgspec.Struct, frozen=True):
     name: str
     value: float | str
     unit: str = ""
+
+    @classmethod
+    def percent(cls, name: str, share: float) -> Evidence:
+        """A share, 0 to 1, in %."""
+        return cls(name, round(share * 100, 1), "%")
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,6 +62,7 @@ def keep_root_causes(
     roots = [*conditions, *(each for each in opened if each.key not in now)]
     graph = _Roots(roots, structure)
     explained = {each.key for each in roots if graph.explains(each)}
+    explained |= _in_full_groups([each for each in roots if each.key not in explained])
     left = [each for each in roots if each.key not in explained]
     graph = _Roots(left, structure)
     explained |= {each.key for each in roots if graph.excuses(each)}
@@ -204,6 +205,14 @@ class _Roots:
         """The ports and their peers."""
         peer = self._structure.peer
         return {end for row in rows for end in (row, int(peer[row])) if end != NONE}
+
+
+def _in_full_groups(roots: Sequence[Condition]) -> set[str]:
+    """The keys of collisions on links of groups that are full as a whole: one fault is one finding,
+    and a group that fills link by link looks like a collision for some seconds."""
+    full = {row for each in roots if each.cause == oversubscription.CAUSE.name for row in each.rows}
+    collision = ecmp_collision.CAUSE.name
+    return {each.key for each in roots if each.cause == collision and each.rows[0] in full}
 
 
 def _slowed_here(condition: Condition) -> tuple[str, ...]:

@@ -23,10 +23,8 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     marks_per_gbit: float
-    drops_per_gbit: float
-    cnps_per_gbit: float
+    rare_per_gbit: float
     waiting: Share
-    vanished: Share
     rise: float
     cap: float
     slope: float
@@ -35,35 +33,23 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     some: Share
     window: Ticks
     full_util: Share
-    no_room: Share
     of_ratio: float
-    ratio_most: float
     of_full: float
-    of_partial: float
-    of_place: float
-    of_ends: float
     base: float
+    of_place: float
     veto: float
     apart: Share
-    one_of_several: Share
-    same: Share
-    takes_part: Share
-    accounts: Share
     half: Share
-    as_busy: Share
-    similar: Share
+    quiet: Share
+    accounts: Share
     nearly: Share
+    takes_part: Share
+    one_of_several: Share
     flags: float
     ends: float
-    forgets: float
-    marks_of_all: float
-    min_senders: int
-    incast_lost_min: Share
     critical_lost: Share
+    several: int
     chance: Share
-    min_flows: int
-    min_links: int
-    most_traffic: Share
     nothing: Share
     ticks: Ticks
     storm: Share

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,7 @@ from fabmon.analysis.finding import (
     Evidence,
     Finding,
     badness,
+    from_stored,
     list_order,
     times_opened,
     with_worst,
@@ -22,8 +24,8 @@ from fabmon.analysis.finding import (
 from fabmon.analysis.thresholds import Seconds
 from fabmon.fabric.moved_times import moved
 
-Begins = Callable[[int], Mapping[str, int]]
-"""From a time to the begins (ns) of findings by key."""
+Begins = Callable[[int], Mapping[str, Mapping[str, Any]]]
+"""From a time to findings by key, as recordings hold them (to_stored), each with its begin."""
 
 _MAX_INTERVALS = 3
 """Intervals that a tick counts for at most. A clock that was set and a machine that slept let no
@@ -51,7 +53,8 @@ class FindingThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 class _OpenFinding:
     """`seen_ns` and `reported_ns` are by the tracker's own clock, `last_ns` by the wall clock.
-    `idle_ns` is the time since `seen_ns` in which its ports were idle, as far as it counts."""
+    `idle_ns` is the time since `seen_ns` in which its ports were idle, as far as it counts. A
+    `finding` with a worst moment was open before: that moment stays known."""
 
     def __init__(self, finding: Finding, now_ns: int, time_ns: int) -> None:
         self.finding = finding
@@ -62,6 +65,7 @@ class _OpenFinding:
         self.reported_text = finding.text
         self.other_ticks = 0
         self.times = times_opened(finding)
+        self._earlier = finding.worst
         self._worst = finding.worst or finding
         self._recent = deque([finding], maxlen=_RECENT_TICKS)
 
@@ -69,6 +73,7 @@ class _OpenFinding:
         """The wall clock was set: its age stays."""
         self.last_ns += by_ns
         self.finding, self._worst = moved(self.finding, by_ns), moved(self._worst, by_ns)
+        self._earlier = None if self._earlier is None else moved(self._earlier, by_ns)
         self._recent = deque([moved(each, by_ns) for each in self._recent], _RECENT_TICKS)
 
     def update(self, finding: Finding) -> None:
@@ -77,11 +82,14 @@ class _OpenFinding:
         recent = self._recent
         if finding.cause != self.finding.cause:
             recent.clear()
+            self._earlier = None
         recent.append(finding)
         level = sorted(each.lost for each in recent)[(len(recent) - 1) // 2]
         held = next(each for each in reversed(recent) if each.lost == level)
         if len(recent) < _RECENT_TICKS or badness(held) >= badness(self._worst):
             self._worst = held
+        if self._earlier is not None:
+            self._worst = max(self._worst, self._earlier, key=badness)
         self.finding = with_worst(finding, self._worst)
 
 
@@ -90,9 +98,9 @@ class FindingTracker:
     open one.
 
     `families` are the families of causes by name: an open finding changes to another cause of its
-    family when that holds at its subject and its own does not. `begins` returns for a time when
-    findings began that are computed again: those that were open then, and those that begin within
-    seconds, which open no earlier.
+    family when that holds at its subject and its own does not. `begins` returns for a time the
+    recorded findings that are computed again: those that were open then, of which begin and worst
+    moment are taken up, and those that begin within seconds, which open no earlier.
     """
 
     def __init__(
@@ -148,11 +156,14 @@ class FindingTracker:
         for condition in conditions:
             known = by_family.get(self._place(condition))
             if known is None:
-                since_ns = self._since_ns(condition, time_ns)
+                recorded = self._recorded(condition, time_ns)
+                since_ns = recorded.get("since_ns", time_ns)
                 if since_ns > time_ns:
                     continue
                 _, times = self._closed.pop(self._place(condition), (0, 0))
                 finding = _finding(condition, since_ns, time_ns, times=times + 1)
+                worst = _recorded_worst(recorded, condition.cause)
+                finding = finding if worst is None else with_worst(finding, worst)
                 opened = _OpenFinding(finding, self._now_ns, time_ns)
                 self._open[finding.key] = by_family[self._place(finding)] = opened
                 changes.append((Change.OPEN, finding))
@@ -175,8 +186,12 @@ class FindingTracker:
         return changes + self._close(explained)
 
     def take_up(self, findings: Iterable[Finding]) -> None:
-        """Findings that are open already, in place of those with the same key."""
+        """Findings that are open already, in place of those with the same key; not one at the place
+        of another that is open."""
+        keys = {self._place(each.finding): key for key, each in self._open.items()}
         for each in findings:
+            if keys.get(self._place(each), each.key) != each.key:
+                continue
             last_ns = each.since_ns if each.seen_ns is None else each.seen_ns
             self._open[each.key] = _OpenFinding(each, self._now_ns, last_ns)
 
@@ -191,13 +206,13 @@ class FindingTracker:
         """The open findings, in `list_order`."""
         return tuple(sorted((known.finding for known in self._open.values()), key=list_order))
 
-    def _since_ns(self, condition: Condition, time_ns: int) -> int:
-        """When a finding of a condition begins: now, or when it did before."""
+    def _recorded(self, condition: Condition, time_ns: int) -> Mapping[str, Any]:
+        """The recorded finding that a condition is one of; empty where it begins now."""
         family = self._families.get(condition.cause)
         causes = [name for name, own in self._families.items() if own == family]
         begins = self._begins(time_ns)
         keys = (f"{cause}:{condition.subject}" for cause in (condition.cause, *causes))
-        return next((begins[key] for key in keys if key in begins), time_ns)
+        return next((begins[key] for key in keys if key in begins), {})
 
     def _place(self, condition: Condition) -> tuple[str, str]:
         return self._families.get(condition.cause) or condition.cause, condition.subject
@@ -236,7 +251,9 @@ def _finding(
     """The finding of a condition, without evidence and losses that are no number: JSON has none for
     them, and they have no place in an order."""
     fields = {name: getattr(condition, name) for name in condition.__struct_fields__}
-    evidence = [each for each in condition.evidence if _is_known(each.value)]
+    evidence = [
+        each for each in condition.evidence if isinstance(each.value, str) or isfinite(each.value)
+    ]
     if times > 1:
         evidence.append(Evidence(OPENED, times, "times"))
     fields["evidence"] = tuple(evidence)
@@ -245,5 +262,9 @@ def _finding(
     return Finding(since_ns=since_ns, seen_ns=seen_ns, opened_as=opened_as, **fields)
 
 
-def _is_known(value: float | str) -> bool:
-    return isinstance(value, str) or isfinite(value)
+def _recorded_worst(recorded: Mapping[str, Any], cause: str) -> Finding | None:
+    """The worst moment of a recorded finding; None where it has none of this cause, or its texts
+    were removed."""
+    finding = from_stored(recorded)
+    worst = None if finding is None else finding.worst or finding
+    return worst if worst is not None and worst.cause == cause and worst.text else None

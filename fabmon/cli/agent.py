@@ -20,6 +20,7 @@ from fabmon.feeds.access import agent_token_file as usual_token_file
 from fabmon.feeds.errors import NodeError
 from fabmon.session import event_loop
 from fabmon.session.errors import Exit, UsageError
+from fabmon.session.stderr_lines import LineFormatter, say
 
 
 @click.command()
@@ -78,13 +79,13 @@ def agent(
     """
     from fabmon.agent.serve import AgentOptions, serve
 
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="fabmon agent: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     path = token_file or usual_token_file()
 
     def ready(url: str) -> None:
-        click.echo(f"fabmon agent: {url}, token in {path}", err=True)
+        say(f"agent at {url}, token in {path}")
 
     try:
         address = parse_listen_address(listen)
@@ -101,5 +102,5 @@ def agent(
     except AgentError as error:
         raise UsageError(str(error)) from None
     except NodeError as error:
-        click.echo(f"fabmon agent: this machine cannot be read: {error}", err=True)
+        say(f"this machine cannot be read: {error}")
         sys.exit(Exit.FAILED)

@@ -66,7 +66,7 @@ def _files(text: str) -> list[list[Path]]:
     if not paths:
         raise UsageError(f"{text}: no such file")
     with open_recordings(paths) as timeline:
-        times = [(each.path, each.start_ns, each.until_ns) for each in timeline.files]
+        times = [(each.path, each.start_ns, each.until_ns) for each in timeline.every_file]
     runs: list[list[Path]] = []
     until_ns = 0
     for file, start_ns, end_ns in times:

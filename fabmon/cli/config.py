@@ -15,6 +15,7 @@ from fabmon.cli.options import (
     report_option,
     ssh_config_option,
 )
+from fabmon.session.stderr_lines import say
 
 if TYPE_CHECKING:
     from fabmon.session.setting_origins import Settings
@@ -60,7 +61,7 @@ def config(
     }
     found = settings(config, options)
     if found.problem:
-        click.echo(f"fabmon: {found.problem}", err=True)
+        say(found.problem)
     write((_json(found) if style == "json" else _table(found)).encode())
 
 

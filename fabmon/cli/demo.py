@@ -16,6 +16,7 @@ from fabmon.cli.options import (
     config_option,
     duration_option,
     model_option,
+    number_option,
     once_option,
     picture_option,
     record_option,
@@ -31,12 +32,7 @@ from fabmon.session.errors import UsageError
     help="leaf-spine: RoCE, all rails of a host on one leaf; rail: RoCE, one leaf per rail;"
     " fat-tree: InfiniBand.  [default: leaf-spine]",
 )
-@click.option(
-    "--hosts",
-    type=click.IntRange(4, 1024),
-    metavar="N",
-    help="Simulated hosts, a multiple of 4.  [default: 16]",
-)
+@number_option("--hosts", 4, 1024, "Simulated hosts, a multiple of 4.  [default: 16]")
 @click.option("--scenario", type=FILE, help="Simulate this TOML scenario instead of the tour.")
 @click.option("--seed", type=int, metavar="N", help="Random seed: other hashes and other flows.")
 @click.option(

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from fabmon.session.session import Session
 
 
-_PATIENCE_S = 15.0
-
-
 @click.command()
 @nodes_options
 @prometheus_options
 @report_option
-@patience_option(_PATIENCE_S)
+@patience_option(15)
 @node_session
 def doctor(
     hosts: Path | None,

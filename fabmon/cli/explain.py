@@ -12,6 +12,7 @@ from fabmon.cli.options import (
     LineRate,
     host_option,
     node_session,
+    number_option,
     parse_zone,
     patience_option,
     recording_option,
@@ -21,9 +22,6 @@ from fabmon.cli.options import (
 
 if TYPE_CHECKING:
     from fabmon.session.session import Session
-
-
-_PATIENCE_S = 20.0
 
 
 @click.command()
@@ -41,11 +39,11 @@ _PATIENCE_S = 20.0
     help="Hosts file: the nodes are asked for their ports, addresses and cables.",
 )
 @host_option
-@click.option(
+@number_option(
     "--rails",
-    type=click.IntRange(min=1, max=1024),
-    metavar="N",
-    help="For nccl-tests: NICs of a node.  [default: those in the log, or of the nodes]",
+    1,
+    1024,
+    "For nccl-tests: NICs of a node.  [default: those in the log, or of the nodes]",
 )
 @click.option(
     "--line-rate",
@@ -54,7 +52,7 @@ _PATIENCE_S = 20.0
     metavar="RATE",
     help="For nccl-tests: line rate of a NIC, as in 400G.  [default: that of the nodes]",
 )
-@patience_option(_PATIENCE_S)
+@patience_option()
 @node_session
 @report_option
 @redact_option
@@ -69,13 +67,16 @@ def explain(
     \b
     fabmon explain job.log
     fabmon explain rank*.log.gz --recording run.fabrec
+    fabmon explain job.log dumps/rank_*
     kubectl logs worker-0 | fabmon explain - --topology fabric.toml
     all_reduce_perf -b 8 -e 8G -f 2 | fabmon explain - --rails 8 --line-rate 400G
 
-    LOG is a file, plain or gzip, or - for standard input; several are the logs of one job.
+    LOG is a file, plain or gzip, or - for standard input; several are the files of one job. Dumps
+    of PyTorch's Flight Recorder, whose names end in the rank, are compared with each other.
 
     Exit status 0: nothing is wrong in the logs; 5: a failure, a timeout or what makes the job slow
-    is; 6: none is known, but lines that speak of a failure were not understood.
+    is; 6: none is known, but lines that speak of a failure were not understood, or a dump was not
+    read.
     """
     from fabmon.report.explain_conclusions import NOT_UNDERSTOOD, WRONG
     from fabmon.report.explain_table import explain_table

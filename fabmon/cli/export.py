@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 import click
 
@@ -17,6 +18,7 @@ from fabmon.cli.options import (
     redact_option,
 )
 from fabmon.session.errors import UsageError
+from fabmon.session.stderr_lines import say
 
 if TYPE_CHECKING:
     from fabmon.fabric.filter import LinkSelection, Mask
@@ -24,7 +26,23 @@ if TYPE_CHECKING:
     from fabmon.session.replay_run import PlayedRange
     from fabmon.session.session import Session
 
-_FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
+_RATES = "rates, a row per port and tick"
+
+
+class _Format(NamedTuple):
+    """What a format has, for the help, and for one of rates what writes it: `module:class` of a
+    _Table."""
+
+    about: str
+    table: str = ""
+
+
+_FORMATS = {
+    "csv": _Format(_RATES, "fabmon.report.rates:CsvRates"),
+    "parquet": _Format(_RATES, "fabmon.report.parquet:ParquetRates"),
+    "jsonl": _Format("as fabmon --format jsonl, including findings"),
+    "openmetrics": _Format("the raw counters"),
+}
 
 
 @click.command()
@@ -32,10 +50,9 @@ _FORMATS = ["csv", "jsonl", "parquet", "openmetrics"]
 @click.option(
     "--format",
     "style",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(list(_FORMATS)),
     required=True,
-    help="csv and parquet: rates, a row per port and tick; jsonl: as fabmon --format jsonl,"
-    " including findings; openmetrics: the raw counters.",
+    help="; ".join(f"{name}: {each.about}" for name, each in _FORMATS.items()) + ".",
 )
 @output_option("The file to create; - is standard output.  [default: -]")
 @range_options
@@ -113,7 +130,7 @@ def _check_matches(links: LinkSelection) -> None:
             raise UsageError(
                 f"{complaint}: did you mean {' or '.join(near)}?" if near else complaint
             )
-        print(f"fabmon: {complaint}", file=sys.stderr)
+        say(complaint)
 
 
 class _Table(Protocol):
@@ -127,13 +144,9 @@ class _Table(Protocol):
 
 
 def _table(style: str, stream: IO[bytes]) -> _Table:
-    if style == "csv":
-        from fabmon.report.rates import CsvRates
-
-        return CsvRates(stream)
-    from fabmon.report.parquet import ParquetRates
-
-    return ParquetRates(stream)
+    module, _, name = _FORMATS[style].table.partition(":")
+    made: _Table = getattr(importlib.import_module(module), name)(stream)
+    return made
 
 
 def _write_counters(

@@ -20,14 +20,11 @@ if TYPE_CHECKING:
     from fabmon.session.session import Session
 
 
-_PATIENCE_S = 20.0
-
-
 @click.command()
 @nodes_options
 @sflow_option
 @report_option
-@patience_option(_PATIENCE_S)
+@patience_option()
 @node_session
 def flows(
     hosts: Path | None,

@@ -6,6 +6,7 @@ import errno
 import importlib
 import sys
 import threading
+from io import StringIO
 from typing import Any
 
 import click
@@ -226,7 +227,11 @@ def _run() -> Exit:
         _complain(str(error))
         return Exit.FAILED
     except click.ClickException as error:
-        error.show()
+        from fabmon.session.stderr_lines import printable_lines
+
+        text = StringIO()
+        error.show(text)
+        click.echo(printable_lines(text.getvalue()), nl=False, err=True)
         return Exit.USAGE
     except (click.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
@@ -245,11 +250,10 @@ def _run() -> Exit:
 
 
 def _complain(text: str) -> None:
-    """Print an error, in which names of files and what is in them send a terminal no commands."""
-    from fabmon.fabric.wire.messages import printable
+    """Print an error."""
+    from fabmon.session.stderr_lines import say
 
-    lines = "\n".join(map(printable, text.split("\n")))
-    click.echo(f"fabmon: {lines}", err=True)
+    say(text)
 
 
 def _crashed(error: Exception) -> Exit:
@@ -257,5 +261,5 @@ def _crashed(error: Exception) -> Exit:
     from fabmon.error_log import log_error, summary
 
     where = log_error(error, " ".join(sys.argv[1:2]) or "fabmon")
-    click.echo(f"fabmon: unexpected error: {summary(error)}; {where}", err=True)
+    _complain(f"unexpected error: {summary(error)}; {where}")
     return Exit.FAILED

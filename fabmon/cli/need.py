@@ -16,6 +16,7 @@ from fabmon.cli.options import (
     NumberRange,
     config_option,
     in_order,
+    number_option,
     recording_option,
     report_option,
 )
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fabmon.report.requirement import Computing
 
 
-_RANKS = click.IntRange(min=1, max=1_000_000)
+_MOST_RANKS = 1_000_000
 _HINT_OPTIONS = in_order(
     click.option(
         "--params",
@@ -39,15 +40,10 @@ _HINT_OPTIONS = in_order(
         type=click.Choice(["fp32", "bf16", "fp16", "fp8"]),
         help="Data type of the gradients.  [default: bf16]",
     ),
-    click.option("--dp", type=_RANKS, metavar="N", help="Data-parallel ranks of the job."),
-    click.option("--tp", type=_RANKS, metavar="N", help="Tensor-parallel ranks of the job."),
-    click.option("--pp", type=_RANKS, metavar="N", help="Pipeline stages of the job."),
-    click.option(
-        "--gpus-per-node",
-        type=click.IntRange(min=1, max=1024),
-        metavar="N",
-        help="GPUs of a node.  [default: 8]",
-    ),
+    number_option("--dp", 1, _MOST_RANKS, "Data-parallel ranks of the job."),
+    number_option("--tp", 1, _MOST_RANKS, "Tensor-parallel ranks of the job."),
+    number_option("--pp", 1, _MOST_RANKS, "Pipeline stages of the job."),
+    number_option("--gpus-per-node", 1, 1024, "GPUs of a node.  [default: 8]"),
     click.option("--fsdp", is_flag=True, help="Parameters are sharded too (FSDP, ZeRO stage 3)."),
     click.option(
         "--zero",
@@ -56,12 +52,8 @@ _HINT_OPTIONS = in_order(
         help="ZeRO stage: 3 is --fsdp; 0 to 2 send as many bytes as an all-reduce.",
     ),
     click.option("--sharp", is_flag=True, help="Switches reduce the gradients (NVIDIA SHARP)."),
-    click.option(
-        "--seq-len", type=_RANKS, metavar="N", help="Tokens of a sequence, for TFLOPS and MFU."
-    ),
-    click.option(
-        "--global-batch", type=_RANKS, metavar="N", help="Sequences of a step, of all ranks."
-    ),
+    number_option("--seq-len", 1, _MOST_RANKS, "Tokens of a sequence, for TFLOPS and MFU."),
+    number_option("--global-batch", 1, _MOST_RANKS, "Sequences of a step, of all ranks."),
     click.option(
         "--peak-tflops",
         metavar="N|GPU",
@@ -106,12 +98,7 @@ _STUDIED_S = 240.0
     metavar="RATE",
     help="Line rate of a NIC in one direction.",
 )
-@click.option(
-    "--rails",
-    type=click.IntRange(min=1, max=1024),
-    metavar="N",
-    help="NICs of a node that carry the traffic.  [default: one per GPU]",
-)
+@number_option("--rails", 1, 1024, "NICs of a node that carry the traffic.  [default: one per GPU]")
 @click.option(
     "--compute",
     "compute_s",

@@ -76,6 +76,20 @@ def output_option(help_text: str, *, required: bool = False) -> Callable[[_Comma
     )
 
 
+def number_option(
+    name: str, least: int, most: int, help_text: str, default: int | None = None
+) -> Callable[[_Command], _Command]:
+    """An option with a whole number."""
+    return click.option(
+        name,
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=help_text,
+    )
+
+
 class NumberRange(click.FloatRange):
     """A number in a range; nan is in none, which comparisons do not say."""
 
@@ -241,10 +255,12 @@ record_option = click.option(
 
 # What is shown, and how.
 
+STYLES = ("table", "json", "jsonl")
+
 style_option = click.option(
     "--format",
     "style",
-    type=click.Choice(["table", "json", "jsonl"]),
+    type=click.Choice(STYLES),
     help="Print instead of showing the screen: jsonl prints every tick; table and json need"
     " --once.",
 )
@@ -310,13 +326,13 @@ class LineRate(click.ParamType[float]):
         return speed.bps
 
 
-def patience_option(seconds: float) -> Callable[[_Command], _Command]:
+def patience_option(seconds: int = 20) -> Callable[[_Command], _Command]:
     """--duration of a command that waits for nodes, with its default."""
     return click.option(
         "--duration",
         "duration_s",
         type=Duration(),
-        default=f"{seconds:g}s",
+        default=f"{seconds}s",
         show_default=True,
         metavar="TIME",
         help="Wait at most this long for all nodes.",

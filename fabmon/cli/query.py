@@ -10,10 +10,12 @@ import click
 from fabmon.cli.options import (
     FILE,
     config_option,
+    number_option,
     recording_session,
     redact_option,
     topology_option,
 )
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.session.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,13 +23,6 @@ if TYPE_CHECKING:
 
 
 _NAMES = ("status", "findings", "links", "jobs", "job", "history")
-METRICS = (
-    *("tx_bps", "rx_bps", "pause_rx", "pause_tx", "ecn", "errors", "drops"),
-    *("xoff", "stall", "cnp_sent", "cnp", "naks", "tx_drops", "damage", "flaps", "bus", "pcie"),
-    "non_rdma",
-)
-"""What can be asked of the history of a port: names of fabmon.query.questions, which takes long to
-import."""
 _OPTIONS = {"ports": "--links", "metrics": "--metric", "job": "--job NUMBER", "port": "--port PORT"}
 """Options of fields of questions that are not called as the field, and what those need."""
 
@@ -66,25 +61,16 @@ socket_option = click.option(
     "metrics",
     multiple=True,
     metavar="NAME",
-    help=f"Of history: {', '.join(METRICS)}. May be repeated.  [default: the first seven]",
+    help=f"Of history: {', '.join(HEAT)}. May be repeated."
+    "  [default: traffic, pauses, ecn, errors and drops]",
 )
-@click.option(
-    "--points",
-    type=click.IntRange(2, 1440),
-    metavar="N",
-    help="Of history: parts of the range, at most.",
-)
+@number_option("--points", 2, 1440, "Of history: parts of the range, at most.")
 @click.option(
     "--analyse/--no-analyse",
     default=None,
     help="Of jobs and job: read the minutes before, for the step time.  [default: up to 128 nodes]",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Items of the answer, at most 1000.",
-)
+@number_option("--limit", 1, 1000, "Items of the answer, at most 1000.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of the answers.")
 @socket_option
 @redact_option

@@ -17,12 +17,10 @@ from fabmon.cli.options import (
     report_option,
 )
 from fabmon.session.errors import Exit
+from fabmon.session.stderr_lines import say
 
 if TYPE_CHECKING:
     from fabmon.session.session import Session
-
-
-_PATIENCE_S = 20.0
 
 
 @click.command()
@@ -72,7 +70,7 @@ _PATIENCE_S = 20.0
     type=click.Path(dir_okay=False, path_type=Path),
     help="Hosts file: how HOST is reached; the nodes are asked for ports, addresses and cables.",
 )
-@patience_option(_PATIENCE_S)
+@patience_option()
 @node_session
 @report_option
 @redact_option
@@ -108,7 +106,7 @@ def ras(
     try:
         record, code = ask_ras(session, options)
     except RasUnreachable as error:
-        click.echo(f"fabmon: {error}", err=True)
+        say(str(error))
         sys.exit(Exit.NO_NODE)
     print_report(style, record, ras_table)
     sys.exit(code)

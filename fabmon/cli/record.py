@@ -19,6 +19,7 @@ from fabmon.cli.options import (
     sflow_option,
 )
 from fabmon.session.errors import Exit
+from fabmon.session.stderr_lines import say
 
 if TYPE_CHECKING:
     from fabmon.fabric.jobs.job import JobFilter
@@ -84,8 +85,8 @@ def record(
         )
     finally:
         status = recorder.close()
-    print(f"fabmon: {describe_status(status)}", file=sys.stderr)
+    say(describe_status(status))
     if ended is Exit.NO_NODE:
         why = "no node answered: the recording holds the reasons, and no counters"
-        print(f"fabmon: {why}", file=sys.stderr)
+        say(why)
     sys.exit(Exit.FAILED if status.has_failed else ended)

@@ -17,7 +17,7 @@ from fabmon.cli.options import (
 )
 from fabmon.fabric.time_wording import date_time
 from fabmon.fabric.wording import plural
-from fabmon.session.errors import Exit, UsageError, cannot_write
+from fabmon.session.errors import Exit, cannot_write
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.reader import Recording
@@ -46,7 +46,7 @@ def info(files: tuple[Path, ...], style: str) -> None:
 
     with open_recordings(files) as timeline:
         compare_checksums(timeline)
-        found = [summarise(each) for each in timeline.files]
+        found = [summarise(each) for each in timeline.every_file]
     if style == "json":
         write(as_json(found))
     else:
@@ -65,8 +65,8 @@ def verify(files: tuple[Path, ...]) -> None:
     from fabmon.session.replay_run import open_recordings
 
     with open_recordings(files) as timeline:
-        for each in timeline.files:
-            with progress(f"verifying {printable(each.path.name)}", each.size) as report:
+        for each in timeline.every_file:
+            with progress(f"verifying {each.path.name}", each.size) as report:
                 for done in each.verify():
                     report(done)
             write(f"{printable(str(each.path))}: {_verdict(each)}\n".encode())
@@ -93,6 +93,7 @@ def cut(
     from fabmon.recording.writing.cut import copy_range
     from fabmon.session.printing import print_written, progress
     from fabmon.session.replay_run import open_recordings, whole_range
+    from fabmon.session.stderr_lines import say
 
     with open_recordings(files) as timeline:
         begin, end = whole_range(timeline, from_, to)
@@ -103,17 +104,13 @@ def cut(
             with progress(f"writing {output.name}", (end - begin) / 1e9, "s") as report:
                 for at_ns in copying:
                     report((at_ns - begin) / 1e9)
-        except FileExistsError:
-            raise UsageError(f"{output}: this file exists already") from None
         except OSError as error:
             raise cannot_write(output, error) from None
     with Recording(output) as made:
         print_written(output, made.start_ns, made.until_ns)
         if made.start_ns < begin:
             known = "so that rates are known from there on"
-            print(
-                f"fabmon: it begins two ticks before {date_time(begin)}, {known}", file=sys.stderr
-            )
+            say(f"it begins two ticks before {date_time(begin)}, {known}")
 
 
 def _verdict(recording: Recording) -> str:

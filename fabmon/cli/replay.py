@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.options import (
+    STYLES,
     check_style,
     color_options,
     once_option,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "style",
-    type=click.Choice(["table", "json", "jsonl"]),
+    type=click.Choice(STYLES),
     help="Print instead of showing the screen: jsonl prints every tick, table and json one: that of"
     " --at, else the last (--to).",
 )

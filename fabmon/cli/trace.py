@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from fabmon.cli.completion import complete_nodes
-from fabmon.cli.options import node_session, nodes_options, report_option
+from fabmon.cli.options import node_session, nodes_options, number_option, report_option
 from fabmon.session.errors import Exit, UsageError
+from fabmon.session.stderr_lines import say
 
 if TYPE_CHECKING:
     from fabmon.session.session import Session
@@ -31,30 +32,17 @@ if TYPE_CHECKING:
 )
 @click.option("--from-port", metavar="PORT", help="Port of A, as in mlx5_0, eth2 or r0.")
 @click.option("--to-port", metavar="PORT", help="Port of B.  [default: the port of the same rail]")
-@click.option(
-    "--dscp",
-    type=click.IntRange(0, 63),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="DSCP of the datagrams: switches may hash on it, or filter by it.",
+@number_option(
+    "--dscp", 0, 63, "DSCP of the datagrams: switches may hash on it, or filter by it.", 0
 )
-@click.option(
+@number_option(
     "--probes",
-    type=click.IntRange(1, 3),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Answers per hop; several show whether packets of one flow take several paths.",
+    1,
+    3,
+    "Answers per hop; several show whether packets of one flow take several paths.",
+    1,
 )
-@click.option(
-    "--max-hops",
-    type=click.IntRange(1, 64),
-    default=16,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of hops.",
-)
+@number_option("--max-hops", 1, 64, "Maximum number of hops.", 16)
 @report_option
 @node_session
 def trace(
@@ -101,7 +89,7 @@ def trace(
     try:
         record = event_loop.run(trace_paths(session, watched, request))
     except TraceFailed as error:
-        print(f"fabmon: {error}", file=sys.stderr)
+        say(str(error))
         sys.exit(Exit.NO_NODE)
     if style == "json":
         write(as_json(record))

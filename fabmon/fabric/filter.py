@@ -149,7 +149,7 @@ def _masks(term: Term, snapshot: Snapshot, known: Index) -> tuple[Mask, Mask]:
     nothing = np.zeros(len(fabric.nodes), dtype=np.bool_)
     if term.operator not in ("", ":"):
         compared = measure(term.field)
-        number = term.number / 100 if compared.is_share else term.number
+        number = term.number / 100 if compared.range.is_share else term.number
         values = np.nan_to_num(compared.values(snapshot), nan=-1)
         return _OPERATORS[term.operator](values, number) & (values >= 0), nothing
     if term.field == "state":

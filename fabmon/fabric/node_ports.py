@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from fabmon.fabric import model
 from fabmon.fabric.model import Host, Port, PortRole
@@ -37,7 +36,9 @@ def ports_of(
     ports = []
     for name in order:
         info = fact.ports[name]
-        role, reason = roles.roles.get(name) or _role_of_kind(info)
+        role, reason = roles.roles.get(name) or PortRole(
+            _ROLE_OF_KIND.get(str(info.get("kind")), model.MANAGEMENT), ""
+        )
         # The links of a GPU are numbered as nvidia-smi does: from 0 for each GPU.
         within = f"{role} {name.partition('/')[0]}" if role == model.NVLINK else role
         index = counts.get(within, 0)
@@ -66,10 +67,6 @@ def ports_of(
             )
         )
     return tuple(ports)
-
-
-def _role_of_kind(info: Mapping[str, Any]) -> PortRole:
-    return PortRole(_ROLE_OF_KIND.get(str(info.get("kind")), model.MANAGEMENT), "")
 
 
 def roles_of_switch(host: Host, fact: NodeFacts, cabled: Cabling, rules: RoleRules) -> HostRoles:

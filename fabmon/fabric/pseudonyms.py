@@ -35,10 +35,12 @@ _URL = re.compile(
 _PATH = re.compile(r"(?<![\w.)\]])(?<!:/)~?(?:/[\w.@+~-]+)+/?")
 _OF_EVERY_MACHINE = frozenset({"/dev/shm", "/etc/hosts"})
 """Paths in fabmon's advice, which identify nothing."""
-_TOKEN = re.compile(r"[^\W_](?:[\w.@-]*[^\W_])?")
+_PART = re.compile(r"[^\W_]+|[\W_]")
+_MOST_PARTS = 64
+"""Of a name that is looked for in texts: a name of hundreds of parts would take the time of all."""
+_DOMAIN = re.compile(r"(?:\.[^\W_][\w-]*)+")
 _ELSEWHERE = frozenset({"user", "device"})
 """Kinds of names in forms that also stand alone."""
-_PIECES = re.compile(r"([._@-])")
 
 
 class Pseudonyms:
@@ -46,7 +48,9 @@ class Pseudonyms:
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
+        self._values: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._most_parts = 0
         self._originals: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -61,16 +65,17 @@ class Pseudonyms:
 
     def add_name(self, name: str, pseudonym: str) -> None:
         """Use the pseudonym for another name of the same machine, if that is not known."""
-        self._known.setdefault(name.lower(), pseudonym)
+        with self._lock:
+            if name.lower() not in self._known:
+                self._learn(name.lower(), pseudonym)
 
     def text(self, text: str) -> str:
         """A text with all known names, addresses and paths replaced. Unknown names stay, so it is
         only for texts that fabmon wrote itself.
         """
         text = _URL.sub(self._url, text)
-        text = ADDRESS.sub(self._address, text)
         text = _PATH.sub(self._path, text)
-        return _TOKEN.sub(self._token, text)
+        return self._without_names(text)
 
     def foreign(self, text: str) -> str:
         """A text of another program: names that stand in the forms of `name_forms` are replaced
@@ -92,13 +97,13 @@ class Pseudonyms:
                 self._originals[found] = name
                 self._nodes[found] = full
                 if short not in self._known:
-                    self._known[short] = found
+                    self._learn(short, found)
                 elif self._nodes.get(self._known[short]) != short:
                     # The short name alone is ambiguous: it gets a pseudonym of its own.
-                    self._known[short] = self._next("name")
+                    self._learn(short, self._next("name"))
                     self._nodes[self._known[short]] = short
                     self._originals[self._known[short]] = short
-            self._known[full] = found
+            self._learn(full, found)
             return found
 
     def name(self, name: str, prefix: str) -> str:
@@ -109,10 +114,16 @@ class Pseudonyms:
         with self._lock:
             found = self._known_pseudonym(name)
             if found is None:
-                found = self._known[key] = self._next(prefix)
+                found = self._next(prefix)
                 self._originals[found] = name
-                self._known[name.lower()] = found
+                self._learn(key, found)
+                self._learn(name.lower(), found)
             return found
+
+    def _learn(self, name: str, pseudonym: str) -> None:
+        """Find a lower-case name in texts from now on."""
+        self._known[name] = pseudonym
+        self._most_parts = min(_MOST_PARTS, max(self._most_parts, len(_PART.findall(name))))
 
     def _known_pseudonym(self, name: str) -> str | None:
         """The pseudonym of a name, or of its longest known prefix that ends at a dot."""
@@ -127,32 +138,46 @@ class Pseudonyms:
             return value
         key = f"{prefix} {value}"
         with self._lock:
-            if key not in self._known:
-                self._known[key] = self._next(prefix)
-            return self._known[key]
+            if key not in self._values:
+                self._values[key] = self._next(prefix)
+            return self._values[key]
 
     def _next(self, prefix: str) -> str:
         self._counts[prefix] = self._counts.get(prefix, 0) + 1
         return f"{prefix}-{self._counts[prefix]}"
 
-    def _token(self, match: re.Match[str]) -> str:
-        """The replacement of a word, which may contain names: `gpu001-ib0`, `ops@login1`."""
-        word = match[0]
-        if word.lower() in self._known:
-            return self._known[word.lower()]
-        pieces = _PIECES.split(word)
-        for size in range(len(pieces), 0, -2):
-            for start in range(0, len(pieces) - size + 1, 2):
-                found = self._known.get("".join(pieces[start : start + size]).lower())
-                if found is not None:
-                    before = "".join(pieces[:start])
-                    after = "".join(pieces[start + size :])
-                    # A domain identifies the site as the name does.
-                    after = "" if after.startswith(".") else after
-                    return (
-                        f"{_TOKEN.sub(self._token, before)}{found}{_TOKEN.sub(self._token, after)}"
-                    )
-        return word
+    def _without_names(self, text: str) -> str:
+        """A text with names and addresses replaced, also in words: `gpu001-ib0`, `ops@login1`."""
+        written, at = "", 0
+        for start, end, pseudonym in sorted(self._names_in(text)):
+            if start >= at:
+                written += ADDRESS.sub(self._address, text[at:start]) + pseudonym
+                # A domain identifies the site as the name does.
+                domain = _DOMAIN.match(text, end)
+                at = end if domain is None else domain.end()
+        return written + ADDRESS.sub(self._address, text[at:])
+
+    def _names_in(self, text: str) -> list[tuple[int, int, str]]:
+        """Start, end and pseudonym of the names in a text, the longest that can be; part of an
+        address is none."""
+        ends = [0, *(part.end() for part in _PART.finditer(text))]
+        addresses = [address.span() for address in ADDRESS.finditer(text)]
+        is_taken = bytearray(len(ends) - 1)
+        found: list[tuple[int, int, str]] = []
+        for size in range(min(self._most_parts, len(is_taken)), 0, -1):
+            for first in range(len(is_taken) - size + 1):
+                start, end = ends[first], ends[first + size]
+                pseudonym = self._known.get(text[start:end].lower())
+                if (
+                    pseudonym is None
+                    or any(is_taken[first : first + size])
+                    or any(a <= start and end <= b and end - start < b - a for a, b in addresses)
+                    or not any(map(str.isalnum, text[start:end]))
+                ):
+                    continue
+                is_taken[first : first + size] = bytes([1]) * size
+                found.append((start, end, pseudonym))
+        return found
 
     def _in_form(self, match: re.Match[str]) -> str:
         """What a form matched, with the names in its groups replaced."""

@@ -8,7 +8,7 @@ drivers, models and firmware are kept. Free text is left out where a term of fab
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -91,11 +91,21 @@ class Redactor:
             self._host(host)
 
     def learn(self, tick: Tick) -> None:
-        """Learn the names of all nodes of a tick."""
-        for host in tick.hosts:
+        """Learn the names of all nodes of a tick, and what they name, in natural order: which node
+        answered first is in no number."""
+        for host in sorted(tick.hosts, key=lambda each: natural(each.name)):
             self._host(host)
-        for node, hello in tick.hellos:
+        hellos = sorted(tick.hellos, key=lambda each: natural(each[0]))
+        for node, hello in hellos:
             self._learn(node, hello)
+        named = {
+            name: (prefix, is_node)
+            for _, hello in reversed(hellos)
+            for name, prefix, is_node in _named(hello)
+        }
+        for name in sorted(named, key=natural):
+            prefix, is_node = named[name]
+            (self._names.node if is_node else self._names.name)(name, prefix)
 
     def tick(self, tick: Tick) -> Tick:
         """The tick with pseudonyms; frames are numbers and unchanged."""
@@ -152,9 +162,12 @@ class Redactor:
         """The subject of a finding: a node, a port, or words that contain them."""
         if " " not in text:
             return self.port(text)
-        return " ".join(
-            self.port(word) if "/" in word else self.text(word) for word in text.split()
-        )
+        for word in text.split():
+            node, slash, _ = word.partition("/")
+            # What is no number may be a node that was not known.
+            if slash and not node.isdecimal():
+                self.node(node)
+        return self.text(text)
 
     def topology(self, given: Topology) -> Topology:
         """A plan with pseudonyms, without file names."""
@@ -226,26 +239,11 @@ class Redactor:
         return name
 
     def _learn(self, node: str, hello: Hello) -> None:
-        """Learn all names of a hello, before any of its texts is replaced."""
+        """Learn the names of a node."""
         own = self._names.node(node)
         for name in (hello.hostname.lower(), without_domain(hello.hostname)):
             if name not in NO_NAMES:
                 self._names.add_name(name, own)
-        for block in hello.blocks:
-            for item in block.objects:
-                if item.node is not None:
-                    role = str(item.info.get("node_role", SWITCH))
-                    named = self._names.node if "." in item.node else self._names.name
-                    named(item.node, "switch" if role == SWITCH else "host")
-                self._learn_facts(item.info)
-
-    def _learn_facts(self, facts: Mapping[str, Any]) -> None:
-        role = facts.get("peer_role") or facts.get("role")
-        for key, value in facts.items():
-            if isinstance(value, Mapping):
-                self._learn_facts(value)
-            elif key in _NAME_KEYS and isinstance(value, str):
-                self._names.name(value, str(role) if role in ("host", SWITCH) else _NAME_KEYS[key])
 
     def _block(self, block: BlockInfo) -> BlockInfo:
         return msgspec.structs.replace(
@@ -315,7 +313,9 @@ class Redactor:
             return self._names.name(value, _NAME_KEYS[key])
         if key in _PEOPLE_KEYS:
             return self._names.of(key, value).rpartition("-")[2]
-        if ADDRESS.fullmatch(value.partition("/")[0]) or key in _PLAIN_KEYS:
+        address, _, length = value.partition("/")
+        is_address = ADDRESS.fullmatch(address) and (not length or length.isdecimal())
+        if is_address or key in _PLAIN_KEYS:
             return self.text(value)
         if key in _PORT_KEYS and PORT.fullmatch(value):
             return value
@@ -341,6 +341,25 @@ class Redactor:
             missing={self.text(port): self.text(why) for port, why in burst.missing.items()},
             error=self.text(burst.error),
         )
+
+
+def _named(hello: Hello) -> Iterator[tuple[str, str, bool]]:
+    """The names of other machines in a hello, the prefix of their pseudonyms, and whether one with
+    a domain is another machine than one without."""
+    for item in (item for block in hello.blocks for item in block.objects):
+        if item.node is not None:
+            is_switch = str(item.info.get("node_role", SWITCH)) == SWITCH
+            yield item.node, "switch" if is_switch else "host", "." in item.node
+        yield from _named_in(item.info)
+
+
+def _named_in(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    role = facts.get("peer_role") or facts.get("role")
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _named_in(value)
+        elif key in _NAME_KEYS and isinstance(value, str):
+            yield value, str(role) if role in ("host", SWITCH) else _NAME_KEYS[key], False
 
 
 def _operation(name: str) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.sampled import SampledTraffic
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job_table import NO_JOBS, JobTable
 from fabmon.fabric.model import Fabric
@@ -43,44 +44,6 @@ class BurstSamples:
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.intp]
-
-HEAT = (
-    "tx_bps",
-    "rx_bps",
-    "pause_rx",
-    "pause_tx",
-    "xoff",
-    "stall",
-    "ecn",
-    "cnp_sent",
-    "cnp",
-    "naks",
-    "errors",
-    "drops",
-    "tx_drops",
-    "damage",
-    "flaps",
-    "bus",
-    "pcie",
-    "non_rdma",
-)
-"""Columns kept for every port over the last minutes; all but bits/s are per second.
-
-`pause_rx` is the share of time (0 to 1) in which this port was paused by its peer, `pause_tx` the
-share in which it paused its peer; the worst priority counts. `xoff` is pause transitions, both
-directions, all priorities. `stall` is the share of time in which data waited and nothing could be
-sent (InfiniBand). `ecn` is ECN-marked packets received (of a switch's port: those
-that its queues marked), `cnp_sent` CNPs sent (to slow a sender
-down), `cnp` CNPs handled (this sender slowed down), `naks` NAKs received (packets were lost on the
-way, and are sent again). `errors` and `drops` are sums over the
-catalog's topics, `tx_drops` what an Ethernet port did not send: its queue was full; `damage` are
-the errors of the link itself, without what congestion causes.
-`flaps` are carrier changes. `bus` is the share of time (0 to 1) in which a NIC's PCIe stalled,
-`pcie` the traffic over a device's PCIe link, the busier direction, as a share of what it carries:
-of a GPU as it counts it, of a NIC its own traffic. `non_rdma` is the share of a RoCE port's traffic
-that is not RDMA.
-"""
-
 
 RING_TICKS = 900
 """Ticks for which the history keeps the traffic of every port, and the busiest link: 15 minutes at
@@ -182,6 +145,13 @@ class Snapshot:
         """The number of nodes that send data."""
         return sum(status.state is NodeState.UP for status in self.statuses.values())
 
+    @property
+    def is_first_sample(self) -> bool:
+        """Whether the nodes have been up too briefly for a rate, which needs two reads."""
+        since_ns = [s.since_ns for s in self.statuses.values() if s.state is NodeState.UP]
+        waited_s = (self.time_ns - min(since_ns, default=0)) / 1e9
+        return waited_s <= STALE_READS * self.interval_s
+
     def state(self, row: int) -> str:
         """`up`, `down`, `stale` or `unknown`, of one port."""
         if self.stale[row]:
@@ -230,6 +200,9 @@ def believed(shares: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         found: Floats = np.where(shares > MOST_OF_LINE_RATE, np.float32(np.nan), shares)
     return found
+
+
+FIRST_SAMPLE = "the first sample is being taken"
 
 
 def unknown_ports(snapshot: Snapshot) -> NDArray[np.bool_]:

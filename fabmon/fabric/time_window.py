@@ -8,8 +8,9 @@ from math import ceil
 
 import numpy as np
 
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.measures import known_mean
-from fabmon.fabric.snapshot import HEAT, MOST_OF_LINE_RATE, Floats, Snapshot
+from fabmon.fabric.snapshot import MOST_OF_LINE_RATE, Floats, Snapshot
 
 _SHORT_S, _LONG_S = 10, 60
 

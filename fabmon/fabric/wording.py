@@ -22,6 +22,7 @@ RATE = 9
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _UNIT = r"[kMGTPE]?(?:[bB](?:/s)?|Hz)|GT/s|%|[num]?s|us|min|[hdkMGT]"
 _ATTACHED = re.compile(rf"(?<=\d) (?=(?:{_UNIT})(?![\w/]))")
+_BIT_RATE = re.compile(r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?)([ \N{NO-BREAK SPACE}])([kMGTPE]?)b/s")
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -116,6 +117,16 @@ def byte_rate(bps: SupportsFloat | None) -> str:
     return with_unit(None if bps is None else float(bps) / 8, "B/s")
 
 
+def with_bytes(text: str) -> str:
+    """A text with each of its rates in bits per second also in bytes: `188 Gb/s (23.5 GB/s)`."""
+
+    def both(found: re.Match[str]) -> str:
+        bps = float(found[1]) * 1000 ** _PREFIXES.index(found[3])
+        return f"{found[0]} ({byte_rate(bps)})"
+
+    return _BIT_RATE.sub(both, text)
+
+
 def byte_count(count: float | None) -> str:
     """A number of bytes: `512 B`, `47.3 GB`."""
     if count is not None and abs(count) < 999.5:
@@ -157,9 +168,9 @@ def rate(bps: float, line_rate_bps: float, unit: Unit) -> str:
     return bit_rate(bps) if unit is Unit.GBIT else byte_rate(bps)
 
 
-def per_second(value: float, unit: str = "") -> str:
+def per_second(value: float) -> str:
     """Events per second: `12.3 k/s`, `4.00 M/s`."""
-    return with_unit(value, f"{unit}/s")
+    return with_unit(value, "/s")
 
 
 def counter_rate(value: float, unit: str) -> str:

@@ -81,6 +81,7 @@ class Kubectl(JobCommand):
             _LOG.warning("[jobs] kubectl = %r: %s: pods are not asked for", command, error)
             self._command = []
         self._timeout_s = timeout_s
+        self._has_left_out = False
 
     def why_not_asked(self) -> str:
         """Why there is nothing to ask: no such command, or no configuration of it."""
@@ -127,6 +128,10 @@ class Kubectl(JobCommand):
         jobs = await asyncio.to_thread(jobs_of_pods, text)
         if not jobs and text.strip() and not _UID.match(text):
             raise CommandError("kubectl printed no pods that can be read")
+        left_out = text.count("\n") - _MOST_PODS
+        if left_out > 0 and not self._has_left_out:
+            self._has_left_out = True
+            _LOG.warning("kubectl printed more than %d pods: %d are left out", _MOST_PODS, left_out)
         return jobs
 
 

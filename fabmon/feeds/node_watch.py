@@ -143,7 +143,7 @@ class NodeWatch:
         self._logged_cause = ""
         self._last_command_ids: dict[type[Answer], int] = {}
         self._busy_until_s: dict[type[Answer], float] = {}
-        inbox.add_status(self.status)
+        inbox.statuses.append(self.status)
         schedule.on_jump.append(self._follow_clock)
 
     async def run(self) -> None:
@@ -185,7 +185,7 @@ class NodeWatch:
     def _follow_clock(self, jumped_ns: int) -> None:
         """Report the state as old as it was before the wall clock was set."""
         self.status = moved(self.status, jumped_ns)
-        self._inbox.add_status(self.status)
+        self._inbox.statuses.append(self.status)
 
     def retry(self) -> bool:
         """Connect now instead of after the delay; returns whether the node waits for one."""
@@ -345,4 +345,4 @@ class NodeWatch:
             return
         since_ns = before.since_ns if before.state is state else self._schedule.now_ns()
         self.status = NodeStatus(self.host.name, state, since_ns, reason, cause)
-        self._inbox.add_status(self.status)
+        self._inbox.statuses.append(self.status)

@@ -177,7 +177,7 @@ class SessionReader:
         """Add a notice. Of a log a node may report only so much; the rest is dropped."""
         notice = msgspec.structs.replace(notice, logged_ns=msgspec.UNSET)
         if not is_logged(notice) or self._buckets[_MESSAGES].take(1, now_s, or_none=True):
-            self._inbox.add_notice(self._node, notice)
+            self._inbox.notices.append((self._node, notice))
         elif not self._drops_messages:
             self._drops_messages = True
             _LOG.warning("%s: its kernel logs too much: some messages are left out", self._node)
@@ -187,7 +187,7 @@ class SessionReader:
         if not 0 < part.id <= last_id:
             raise WireError(f"a {type(part).__name__.lower()} that was not requested")
         if part.id == last_id:
-            self._inbox.add_answer(self._node, part)
+            self._inbox.answers.append((self._node, part))
 
     def _limit(self, what: str, amount: float, now_s: float) -> None:
         if not self._buckets[what].take(amount, now_s):

@@ -164,18 +164,19 @@ class Inbox:
 
     def __init__(self, nodes: int) -> None:
         self.frames: list[tuple[str, Frame]] = []
+        self.notices: list[tuple[str, Notice]] = []
+        self.answers: list[tuple[str, Answer]] = []
+        """Parts of the answers to commands."""
+        self.statuses: list[NodeStatus] = []
         self.arrived = asyncio.Event()
         self._hellos: dict[str, Hello] = {}
-        self._statuses: list[NodeStatus] = []
-        self._notices: list[tuple[str, Notice]] = []
-        self._answers: list[tuple[str, Answer]] = []
         self._limit = _MAX_WAITING_PER_NODE * max(nodes, 32)
         self._room = asyncio.Event()
 
     @property
     def full(self) -> bool:
         """Whether to wait for `room` before adding more."""
-        return len(self.frames) + len(self._notices) + len(self._answers) >= self._limit
+        return len(self.frames) + len(self.notices) + len(self.answers) >= self._limit
 
     def add_frame(self, node: str, frame: Frame) -> None:
         """Add a frame that follows the last hello of its node."""
@@ -192,20 +193,8 @@ class Inbox:
         """
         if not continues:
             self.frames = [item for item in self.frames if item[0] != node]
-        self._notices = [item for item in self._notices if item[0] != node or is_logged(item[1])]
+        self.notices = [item for item in self.notices if item[0] != node or is_logged(item[1])]
         self._hellos[node] = hello
-
-    def add_status(self, status: NodeStatus) -> None:
-        """Add a change of a node's state."""
-        self._statuses.append(status)
-
-    def add_notice(self, node: str, notice: Notice) -> None:
-        """Add a notice."""
-        self._notices.append((node, notice))
-
-    def add_answer(self, node: str, part: Answer) -> None:
-        """Add a part of the answer to a command."""
-        self._answers.append((node, part))
 
     def take(self, seq: int, time_ns: int) -> Tick:
         """The content as a tick. The inbox is empty afterwards."""
@@ -214,15 +203,15 @@ class Inbox:
             time_ns,
             tuple(self._hellos.items()),
             tuple(self.frames),
-            tuple(self._statuses),
-            tuple(self._notices),
-            answers=tuple(self._answers),
+            tuple(self.statuses),
+            tuple(self.notices),
+            answers=tuple(self.answers),
         )
         self.frames = []
         self._hellos = {}
-        self._statuses = []
-        self._notices = []
-        self._answers = []
+        self.statuses = []
+        self.notices = []
+        self.answers = []
         self.arrived.clear()
         self._room.set()
         return tick

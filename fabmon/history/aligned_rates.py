@@ -7,12 +7,14 @@ covers: the same as to interpolate the cumulative counter at both instants and t
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.heat_columns import HEAT
+from fabmon.fabric.port_arrays import grown
+from fabmon.fabric.snapshot import Floats
 from fabmon.history.rates import Bools, Float64s, Indices
 from fabmon.history.ring import SPARE_SHARE, TRAFFIC, RateRing
 
@@ -29,15 +31,11 @@ detectors read of them (40 and 10 ticks), and some for samples that are early or
 
 _SPARE_SLOTS = 6
 
-_BANDS = (-2, -1, 0, 1, 2)
-"""A sample is in the slot of the interval in which it was taken, or a neighbour (see `_slots`), and
-covers the slot before as well: the slots, counted from that of an instant, with samples of it."""
-
 _HELD_BACK = 0.75
 """Share of the interval by which a node may be behind the median and still hold back the others."""
 
-_MAX_PIECES = 8
-"""Slots that a sample is divided among when those before it are missing."""
+_LONGEST = 8
+"""Intervals that a sample covers at most when those before it are missing."""
 
 _LIVE_INTERVALS = 2.5
 _ENOUGH = 0.9
@@ -45,6 +43,10 @@ _ENOUGH = 0.9
 
 _NEGLIGIBLE = 1e-3
 """Share of an interval that is rounding of clocks."""
+
+_UNKNOWN = np.float32(-1e30)
+"""Stands for an unknown rate in what is added up: rates are not negative, so a sum is negative if
+an unknown rate has a part in it. NaN would make it unknown with a part of 0, too."""
 
 
 class AlignedRates:
@@ -57,26 +59,19 @@ class AlignedRates:
     def __init__(self, interval_s: float, raw: RateRing) -> None:
         self._interval_s = interval_s
         self._raw = raw
-        # By column of HEAT: [slots, ports or more].
-        self._tables: list[Floats] = [
-            np.zeros((_TRAFFIC_SLOTS if place < TRAFFIC else _SLOTS, 0), np.float32)
-            for place in range(len(HEAT))
-        ]
-        # A column that no port has is not written, so that it takes no memory.
-        self._is_used: Bools = np.zeros(len(HEAT), np.bool_)
+        # By place in HEAT, of the columns that some port has: [slots, ports or more].
+        self._tables: dict[int, Floats] = {}
         self._of_port: Indices = np.empty(0, np.intp)
         # Arrays of groups are of those that have ports: `_used` are their numbers.
         self._used: Indices = np.empty(0, np.intp)
         self._is_slow: Bools = np.empty(0, np.bool_)
-        self._shares: dict[tuple[int, int], _Shares] = {}
-        self._weights: dict[tuple[int, int], _Weights] = {}
-        self._spreads: dict[tuple[int, int], float] = {}
+        # [ports]: whose rates are not aligned.
+        self._as_they_are: Bools = np.empty(0, np.bool_)
         self.restart()
 
     def restart(self) -> None:
         """Forget all samples; the next ones are of another time."""
         self._set_unknown()
-        self._newest_slot = -1
         # By tick: the latest common instant, and how far samples were apart.
         self._instant = np.full(_TRAFFIC_SLOTS, np.nan)
         self._spread_s = np.zeros(_TRAFFIC_SLOTS)
@@ -86,14 +81,10 @@ class AlignedRates:
 
     def _set_unknown(self) -> None:
         """Set that no group has a sample."""
-        groups = len(self._used)
-        # [slots, groups]: which slot it is, and the time that its sample covers, in intervals.
-        self._slot = np.full((_TRAFFIC_SLOTS, groups), -1, np.int64)
-        self._begin = np.zeros((_TRAFFIC_SLOTS, groups))
-        self._end = np.zeros((_TRAFFIC_SLOTS, groups))
-        # [groups]: the last sample.
-        self._last_slot = np.full(groups, -1, np.int64)
-        self._last_end = np.full(groups, np.nan)
+        # [slots, groups]: which slot it is, and the time that its sample covers, in intervals;
+        # [groups]: the slot and the end of the last sample.
+        self._samples = np.full((3, _TRAFFIC_SLOTS, len(self._used)), np.nan)
+        self._last = np.full((2, len(self._used)), np.nan)
 
     def regroup(self, of_port: Indices, is_slow: Bools) -> None:
         """Set which ports are sampled together: those of one block of a node.
@@ -103,36 +94,25 @@ class AlignedRates:
         """
         # A node has a dozen blocks; the bytes of its ports are in one or two of them.
         used: Indices = np.unique(of_port[of_port >= 0])
-        if self._early is not None and (
-            len(of_port) != len(self._of_port) or not np.array_equal(used, self._used)
-        ):
+        is_other = not np.array_equal(used, self._used)
+        if is_other or len(of_port) != len(self._of_port):
             self._early = None  # early samples of the groups and ports before this
-        if not np.array_equal(used, self._used):
-            self._keep_samples(used)
-        self._used = used
+        if is_other:
+            _, new, old = np.intersect1d(used, self._used, return_indices=True)
+            samples, last, self._used = self._samples, self._last, used
+            self._set_unknown()
+            self._samples[..., new], self._last[:, new] = samples[..., old], last[:, old]
         self._forget_weights()
         self._is_slow = is_slow[used]
         self._of_port = np.where(of_port >= 0, np.searchsorted(used, of_port), -1)
-        room = self._tables[0].shape[1]
-        if len(of_port) > room:
-            more = len(of_port) + len(of_port) // SPARE_SHARE
-            for place, before in enumerate(self._tables):
-                self._tables[place] = np.zeros((len(before), more), np.float32)
-                if self._is_used[place]:
-                    self._tables[place][:, :room] = before
+        self._as_they_are = (of_port < 0) | np.append(self._is_slow, False)[self._of_port]
+        for place, table in self._tables.items():
+            if len(of_port) > table.shape[1]:
+                self._tables[place] = grown(table, self._room(), float(_UNKNOWN))
 
-    def _keep_samples(self, used: Indices) -> None:
-        """Change the groups, and keep the samples of those that stay."""
-        _, new, old = np.intersect1d(used, self._used, return_indices=True)
-        before = self._slot, self._begin, self._end, self._last_slot, self._last_end
-        self._used = used
-        self._set_unknown()
-        for now, then in zip(
-            (self._slot, self._begin, self._end, self._last_slot, self._last_end),
-            before,
-            strict=True,
-        ):
-            now[..., new] = then[..., old]
+    def _room(self) -> int:
+        """Ports that a new table has room for."""
+        return len(self._of_port) + len(self._of_port) // SPARE_SHARE
 
     def add_early(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> None:
         """Add samples of the tick that are followed by others in the same tick; see `append`.
@@ -156,7 +136,7 @@ class AlignedRates:
         self._seq[at] = seq
         self._instant[at] = np.nan
         self._spread_s[at] = 0.0
-        newest, is_late = self._last_end[~self._is_slow], np.isnan(end_s[~self._is_slow])
+        newest, is_late = self._last[1, ~self._is_slow], np.isnan(end_s[~self._is_slow])
         live = newest > np.nanmax(newest, initial=-np.inf) - _LIVE_INTERVALS
         if live.any():
             newest = newest[live]
@@ -182,78 +162,69 @@ class AlignedRates:
         """
         at = end_seq % _TRAFFIC_SLOTS
         is_kept = self._seq[at] == end_seq and not np.isnan(self._instant[at])
-        place = HEAT.index(column)
-        table = self._tables[place]
+        table = self._tables.get(HEAT.index(column))
         if (
             column in _NOT_ALIGNED
-            or not self._is_used[place]
+            or table is None
             or not is_kept
             or self.spread_s(ticks, end_seq) <= COINCIDENT_S
             or ticks + _SPARE_SLOTS > len(table)
         ):
             wanted = range(len(self._of_port)) if rows is None else rows
             return self._raw.window(column, wanted, ticks, end_seq)
-        weights = self._weights_of(end_seq, ticks, rows)
-        ports = len(self._of_port) if rows is None else len(rows)
-        rates: Floats = np.zeros((ticks, ports), np.float32)
-        # Row by row: arrays of all ticks would be mapped anew for each band, which takes longer.
-        part: Floats = np.empty(ports, np.float32)
-        for slots, weight in weights.bands:
-            for row, slot in enumerate(slots.tolist()):
-                if slot < 0:
-                    continue
-                place_of = slot % len(table)
-                of_slot = table[place_of, :ports] if rows is None else table[place_of, rows]
-                np.multiply(of_slot, weight[row], out=part)
-                rates[row] += part
-        rates.ravel()[weights.unknown] = np.nan
-        if len(weights.as_they_are):
-            as_they_are = weights.as_they_are if rows is None else rows[weights.as_they_are]
-            raw = self._raw.window(column, as_they_are, ticks, end_seq)
-            rates[:, weights.as_they_are] = raw.T
+        nothing, weights = self._weights_of(ticks, end_seq)
+        chosen = slice(len(self._of_port)) if rows is None else rows
+        rates: Floats = nothing[:, chosen].copy()
+        # Row by row: arrays of all ticks would be mapped anew for each part, which takes longer.
+        part: Floats = np.empty(rates.shape[1], np.float32)
+        for tick, slot, weight in weights:
+            np.multiply(table[slot % len(table), chosen], weight[chosen], out=part)
+            rates[tick] += part
+        # What is negative becomes NaN, all of whose bits are set: a mask takes five times as long.
+        bits = rates.view(np.int32)
+        bits |= bits >> 31
+        as_they_are = np.flatnonzero(self._as_they_are[chosen])
+        if len(as_they_are):
+            ports = as_they_are if rows is None else rows[as_they_are]
+            rates[:, as_they_are] = self._raw.window(column, ports, ticks, end_seq).T
         return rates.T
-
-    def _used_tables(self) -> list[tuple[int, Floats]]:
-        """The places in HEAT of the columns that some port has, and their tables."""
-        return [(place, self._tables[place]) for place in np.flatnonzero(self._is_used).tolist()]
 
     def _put(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> None:
         """Store samples in their slots."""
-        for place in np.flatnonzero(~self._is_used & ~np.isnan(heat).all(axis=1)).tolist():
-            self._is_used[place] = True
-            self._tables[place][:] = np.nan
         heat = self._without_early(heat, begin_s, end_s)
+        heat = np.where(np.isnan(heat), _UNKNOWN, heat)
+        for place in np.flatnonzero((heat >= 0).any(axis=1)).tolist():
+            if place not in self._tables:
+                slots = _TRAFFIC_SLOTS if place < TRAFFIC else _SLOTS
+                self._tables[place] = np.full((slots, self._room()), _UNKNOWN)
         begin, end = begin_s / self._interval_s, end_s / self._interval_s
-        known = ~np.isnan(end) & ~(end <= self._last_end)
-        found: Indices = np.flatnonzero(known)
+        found: Indices = np.flatnonzero(~np.isnan(end) & ~(end <= self._last[1]))
         if not len(found):
             return
         begin, end = begin[found], end[found]
-        last_end, last_slot = self._last_end[found], self._last_slot[found]
+        last_slot, last_end = self._last[:, found]
         # Intervals follow each other, unless samples are missing: a wall clock that was set, or the
         # time of a read, moves their ends.
-        follows = ~(begin > last_end + 0.5)
-        begin = np.where(follows & ~np.isnan(last_end), last_end, begin)
-        begin = np.where(np.isnan(begin), end, np.maximum(begin, end - _MAX_PIECES))
+        begin = np.where((begin > last_end + 0.5) | np.isnan(last_end), begin, last_end)
+        begin = np.where(np.isnan(begin), end, np.maximum(begin, end - _LONGEST))
         slot = _slots(end, last_end, last_slot)
-        pieces = np.maximum(np.rint(end - begin), 1).astype(np.int64)
-        pieces = np.where(np.isnan(last_end), pieces, np.clip(slot - last_slot, 1, pieces + 1))
-        same = slot <= last_slot
-        if same.any():
-            self._merge(heat, found[same], begin[same], end[same])
-        self._open_slots(int(slot.max()))
-        for back in range(int(pieces.max())):
-            chosen = ~same & (pieces > back)
-            share = (end - begin)[chosen] / pieces[chosen]
-            self._store(
-                heat,
-                found[chosen],
-                slot[chosen] - back,
-                end[chosen] - (back + 1) * share,
-                end[chosen] - back * share,
-            )
-        self._last_end[found] = end
-        self._last_slot[found] = np.where(same, last_slot, slot)
+        # A second sample of a slot extends the first: the rate becomes the mean over both.
+        extends = slot <= last_slot
+        slot = np.where(extends, last_slot, slot)
+        rows = (slot % _TRAFFIC_SLOTS).astype(np.intp)
+        first_begin = np.where(extends, self._samples[1, rows, found], begin)
+        self._samples[:, rows, found] = slot, first_begin, end
+        self._last[:, found] = slot, end
+        if extends.any():
+            share = (end - begin) / np.maximum(end - first_begin, _NEGLIGIBLE)
+            self._extend(heat, found[extends], share[extends])
+        is_ours = np.zeros(len(self._used) + 1, np.bool_)
+        for each in np.unique(slot).tolist():
+            is_ours[found] = slot == each
+            ours = is_ours[self._of_port]
+            for place, table in self._tables.items():
+                row = table[int(each) % len(table), : len(ours)]
+                np.copyto(row, heat[place], where=ours)
 
     def _without_early(self, heat: Floats, begin_s: Float64s, end_s: Float64s) -> Floats:
         """Rates since the early samples of the tick, from those since the tick before."""
@@ -272,118 +243,69 @@ class AlignedRates:
         heat[:, ports] = np.maximum(since, np.float32(0))
         return heat
 
-    def _open_slots(self, newest: int) -> None:
-        """Clear the slots up to the newest: what was there is of an earlier time."""
-        first = max(self._newest_slot + 1, newest - _TRAFFIC_SLOTS + 1)
-        tables = self._used_tables()
-        for slot in range(first, newest + 1):
-            for _, table in tables:
-                table[slot % len(table)] = 0
-        self._newest_slot = max(self._newest_slot, newest)
-
-    def _store(
-        self,
-        heat: Floats,
-        groups: Indices,
-        slots: NDArray[np.int64],
-        begin: Float64s,
-        end: Float64s,
-    ) -> None:
-        """Set the samples of some groups, each in its slot."""
-        rows = slots % _TRAFFIC_SLOTS
-        self._slot[rows, groups] = slots
-        self._begin[rows, groups] = begin
-        self._end[rows, groups] = end
-        of_port = self._of_port
-        is_ours = np.zeros(len(self._is_slow) + 1, np.bool_)
-        for slot in np.unique(slots).tolist():
-            is_ours[groups] = slots == slot
-            ours = is_ours[of_port]
-            for place, table in self._used_tables():
-                np.copyto(table[slot % len(table), : len(of_port)], heat[place], where=ours)
-
-    def _merge(self, heat: Floats, groups: Indices, begin: Float64s, end: Float64s) -> None:
-        """Extend the last sample of some groups: the rate becomes the mean over both."""
-        rows = self._last_slot[groups] % _TRAFFIC_SLOTS
-        had = self._end[rows, groups] - self._begin[rows, groups]
-        new = np.zeros(len(self._is_slow) + 1, np.float32)
-        new[groups] = (end - begin) / (had + (end - begin))
-        self._end[rows, groups] = end
-        share = new[self._of_port]
-        ports: Indices = np.flatnonzero(share)
-        slot = self._last_slot[self._of_port[ports]]
-        for place, table in self._used_tables():
-            at = slot % len(table)
-            before = table[at, ports]
-            table[at, ports] = before + (heat[place, ports] - before) * share[ports]
+    def _extend(self, heat: Floats, groups: Indices, shares: Float64s) -> None:
+        """Make heat the mean over it and the last sample of some groups; it has these shares."""
+        share = np.full(len(self._used) + 1, np.nan, np.float32)
+        share[groups] = shares
+        ports: Indices = np.flatnonzero(~np.isnan(share[self._of_port]))
+        of_port = self._of_port[ports]
+        slot, new = self._last[0, of_port].astype(np.intp), share[of_port]
+        for place, table in self._tables.items():
+            before = table[slot % len(table), ports]
+            heat[place, ports] = before * (1 - new) + heat[place, ports] * new
 
     def _forget_weights(self) -> None:
-        self._shares, self._weights, self._spreads = {}, {}, {}
+        self._weights: dict[tuple[int, int], _Weights] = {}
+        self._spreads: dict[tuple[int, int], float] = {}
 
-    def _weights_of(self, end_seq: int, ticks: int, rows: Indices | None) -> _Weights:
-        """How the samples of each port, or of some, add up to the rates of a window."""
+    def _weights_of(self, ticks: int, end_seq: int) -> _Weights:
+        """How samples add up to the rates of a window."""
         key = (end_seq, ticks)
-        if key not in self._shares:
-            instant = float(self._instant[end_seq % _TRAFFIC_SLOTS])
-            self._shares[key] = self._shares_until(instant, ticks)
-        if rows is not None:
-            return self._weigh(self._shares[key], self._of_port[rows])
         if key not in self._weights:
-            self._weights[key] = self._weigh(self._shares[key], self._of_port)
+            self._weights[key] = self._weights_until(self._instant[end_seq % _TRAFFIC_SLOTS], ticks)
         return self._weights[key]
 
-    def _shares_until(self, instant: float, ticks: int) -> _Shares:
-        """How the samples of each group add up to the rates of a window that ends at an instant."""
+    def _weights_until(self, instant: float, ticks: int) -> _Weights:
+        """The same of a window that ends at an instant."""
         until = instant - np.arange(ticks - 1, -1, -1.0)[:, None]
-        base = np.floor(until[:, 0]).astype(np.int64)
-        shares, known = [], np.zeros((ticks, len(self._last_slot)))
-        for band in _BANDS:
-            slots = base + band
-            rows = slots % _TRAFFIC_SLOTS
-            covered = np.minimum(self._end[rows], until) - np.maximum(self._begin[rows], until - 1)
-            covered[(self._slot[rows] != slots[:, None]) | (covered < _NEGLIGIBLE)] = 0
-            known += covered
-            if covered.any():
-                # What is not covered may be a slot to come: what stands there is of another time.
-                shares.append((np.where(covered.any(axis=1), slots, -1), covered))
+        of_row, begin, end = self._samples
+        # A sample is in the slot of the interval in which it was taken, or in a neighbour (see
+        # `_slots`): these are the slots, counted from that of an instant, that can have a part.
+        longest = np.nanmax(end - begin, initial=1.0)
+        known, bands = np.zeros((ticks, len(self._used))), []
+        for band in range(-2, math.ceil(longest + 0.25) + 1):
+            slots = np.floor(until) + band
+            rows = (slots[:, 0] % _TRAFFIC_SLOTS).astype(np.intp)
+            part = np.minimum(end[rows], until) - np.maximum(begin[rows], until - 1)
+            part[~((of_row[rows] == slots) & (part >= _NEGLIGIBLE))] = 0
+            known += part
+            covered: Indices = np.flatnonzero(part.any(axis=1))
+            bands.append((covered, slots[covered, 0].astype(np.intp), part[covered]))
         is_enough = known >= _ENOUGH
         scale = np.where(is_enough, 1 / np.where(is_enough, known, 1), 0)
-        bands = [(slots, (covered * scale).astype(np.float32)) for slots, covered in shares]
-        return _Shares(bands, ~is_enough)
-
-    def _weigh(self, shares: _Shares, of_port: Indices) -> _Weights:
-        """The shares of the groups of some ports."""
-        as_they_are = of_port < 0
-        if self._is_slow.any():
-            as_they_are = as_they_are | self._is_slow[of_port]
-        bands = [(slots, np.take(share, of_port, axis=1)) for slots, share in shares.bands]
-        unknown = np.flatnonzero(np.take(shares.unknown, of_port, axis=1))
-        return _Weights(bands, unknown, np.flatnonzero(as_they_are))
-
-
-class _Shares(NamedTuple):
-    """`bands` are slots [ticks], -1 for none, and the weights [ticks, groups] of the samples in
-    them; `unknown` [ticks, groups] is True where there is no rate."""
-
-    bands: list[tuple[NDArray[np.int64], Floats]]
-    unknown: Bools
+        unknown = np.where(is_enough, np.float32(0), _UNKNOWN)
+        parts: list[tuple[int, int, Floats]] = []
+        for covered, slot, part in bands:
+            weights = (part * scale[covered]).astype(np.float32)
+            of_ports = np.take(weights, self._of_port, axis=1)
+            parts += zip(covered.tolist(), slot.tolist(), of_ports, strict=True)
+        return _Weights(np.take(unknown, self._of_port, axis=1), parts)
 
 
 class _Weights(NamedTuple):
-    """`bands` are slots [ticks], -1 for none, and the weights [ticks, ports] of the rates in them.
-    `unknown` are the flat indices of what has no rate, `as_they_are` the ports whose rates are not
-    aligned."""
+    """`unknown` [ticks, ports] is _UNKNOWN where there is no rate, else 0; `parts` are ticks of the
+    window, the slots of samples in them, and the weights [ports] of these."""
 
-    bands: list[tuple[NDArray[np.int64], Floats]]
-    unknown: Indices
-    as_they_are: Indices
+    unknown: Floats
+    parts: list[tuple[int, int, Floats]]
 
 
-def _slots(end: Float64s, last_end: Float64s, last_slot: NDArray[np.int64]) -> NDArray[np.int64]:
+def _slots(end: Float64s, last_end: Float64s, last_slot: Float64s) -> Float64s:
     """The slots of samples: as many after that of the sample before as there are intervals between
-    them, so that a node which samples near the boundary of two slots has one sample in each; but
-    never more than a quarter of an interval outside of the slot. Times are in intervals."""
+    them, but one at least, so that a node which samples near the boundary of two slots has one
+    sample in each; never more than a quarter of an interval outside of the slot. Times are in
+    intervals."""
     slots = np.floor(end)
-    near = last_slot + np.rint(end - last_end)
+    near = last_slot + np.maximum(np.rint(end - last_end), 1)
     near = np.clip(near, np.ceil(end - 1.25), np.floor(end + 0.25))
-    return np.where(np.isnan(last_end), slots, near).astype(np.int64)
+    return np.where(np.isnan(last_end), slots, near)

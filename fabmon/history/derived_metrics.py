@@ -9,10 +9,11 @@ import numpy as np
 
 from collectors.catalog import CATALOG, require
 from collectors.catalog.ethernet import PRIORITIES
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.model import Fabric, Host
 from fabmon.fabric.names import matches
 from fabmon.fabric.pcie import PCIE_PAYLOAD
-from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.snapshot import Floats
 from fabmon.history.rates import LINE_RATES, RX, SOURCE_NUMBERS, TX, BestSources, Bools, Indices
 
 _MAX_LINE_RATE_BPS = 1e15

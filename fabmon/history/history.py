@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +12,17 @@ from fabmon.fabric.fabric_builder import FabricBuilder, PortRows
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs, differ_only_in_queue_pairs
 from fabmon.fabric.flows.sampled import RecentSamples, SampledTraffic
-from fabmon.fabric.jobs.collectives import CollectiveReport
-from fabmon.fabric.jobs.job import JobReport
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.jobs.job_table import JobTable
-from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import FABRIC, HOST, NVLINK, Host
+from fabmon.fabric.node_metadata import NodeMetadata
 from fabmon.fabric.port_arrays import grown, port_arrays
 from fabmon.fabric.roles.port_roles import PortRoles
 from fabmon.fabric.roles.rules import RoleRules
-from fabmon.fabric.snapshot import HEAT, RING_TICKS, Floats, Snapshot
+from fabmon.fabric.snapshot import RING_TICKS, Floats, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
-from fabmon.fabric.wire.messages import Frame, Notice
+from fabmon.fabric.wire.messages import Frame
 from fabmon.history.aligned_rates import AlignedRates
 from fabmon.history.bursts import BurstAssembler
 from fabmon.history.derived_metrics import US_PER_S, MetricDeriver, line_rate_overrides
@@ -95,23 +94,27 @@ class History:
         self._nodes: dict[str, NodeSlots] = {}
         self._bursts = BurstAssembler()
         self._now_s = 0.0
-        self._statuses = {name: NodeStatus(name, NodeState.QUEUED, 0) for name in self._hosts}
+        self._said = NodeMetadata()
+        self._queue(self._hosts.values())
         self._last_heat: Floats = np.empty((len(HEAT), 0), np.float32)
         self._was_up: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._last_line_rate: Floats = np.empty(0, np.float32)
         self._best_line_rate: Floats = np.empty(0, np.float32)
         self._rated_since: Indices = np.empty(0, np.intp)
-        self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
-        self._logs = KernelLogs()
         self._recent_samples = RecentSamples()
         self._jumped_ns = 0
         self._sampled: SampledTraffic | None = None
         self._queue_pairs: dict[str, QueuePairs] = {}
-        self._job_report: JobReport | None = None
         self._job_table: JobTable | None = None
         self._jobs_before: JobTable | None = None
         self._jobs_read_ns = 0
-        self._collectives: CollectiveReport | None = None
+
+    def _queue(self, hosts: Iterable[Host]) -> None:
+        """Add hosts that are new; no node has answered yet."""
+        for host in hosts:
+            self._hosts.setdefault(host.name, host)
+            status = NodeStatus(host.name, NodeState.QUEUED, 0)
+            self._said.statuses.setdefault(host.name, status)
 
     def accept(self, tick: Tick) -> Snapshot:
         """Take a tick. Returns the fabric at its end."""
@@ -124,30 +127,23 @@ class History:
         if now_s < self._now_s:
             self._rates.shift(now_s - self._now_s)
         self._now_s = now_s
-        for host in tick.hosts:
-            self._hosts.setdefault(host.name, host)
-            self._statuses.setdefault(host.name, NodeStatus(host.name, NodeState.QUEUED, 0))
+        self._queue(tick.hosts)
+        # Of a damaged recording a node may be in no list of hosts.
+        self._queue(Host(name=node) for node, _ in tick.hellos if node not in self._hosts)
         is_other_fabric = bool(tick.hosts)
         is_other_layout = queue_pairs_changed = False
         for node, hello in tick.hellos:
             old = self._nodes.get(node) or self._before_restart.get(node)
-            if old is not None and old.hello.boot_id != hello.boot_id:
-                self._logs.forget(node)
             # After a restart an equal hello is the same one, read from another part of a recording.
             if old is not None and (
                 old.hello is hello or (node not in self._nodes and old.hello == hello)
             ):
                 self._nodes[node] = old
                 queue_pairs_changed |= self._note_queue_pairs(node, old.queue_pairs)
-                self._notices.pop(node, None)
                 continue
             # Queue pairs change with every job; that does not change the cabling.
             if old is None or not differ_only_in_queue_pairs(old.hello, hello):
                 is_other_fabric = True
-            if node not in self._hosts:
-                # A damaged recording: the node is in no list of hosts.
-                self._hosts[node] = Host(name=node)
-                self._statuses.setdefault(node, NodeStatus(node, NodeState.QUEUED, 0))
             if old is not None and hello.has_same_layout(old.hello):
                 slots = old.slots
             else:
@@ -158,20 +154,12 @@ class History:
             )
             is_other_layout |= old is None or not new.is_same_layout(old)
             queue_pairs_changed |= self._note_queue_pairs(node, new.queue_pairs)
-            self._notices.pop(node, None)
-        for status in tick.statuses:
-            self._statuses[status.node] = status
-        for node, notice in tick.notices:
-            if is_logged(notice):
-                self._logs.add(node, notice, tick.time_ns)
-            else:
-                self._note(node, notice)
+        self._said.apply(tick)
         if tick.hellos or is_other_fabric or self._is_new:
             self._update_fabric(is_other_fabric, is_other_layout, queue_pairs_changed)
         if tick.jobs is not None:
-            self._job_report, self._job_table = tick.jobs, None
+            self._job_table = None
         self._jobs_read_ns = tick.jobs_read_ns or self._jobs_read_ns
-        self._collectives = tick.collectives or self._collectives
         frames = [each for each in tick.frames if each[0] in self._nodes]
         self._take_frames(frames, now_s)
         for node, reads in tick.reads:
@@ -264,18 +252,9 @@ class History:
         if self._job_table is None:
             hosts = [node.name for node in self._fabric.nodes if node.role == HOST]
             before = self._jobs_before
-            self._job_table = JobTable(self._job_report, hosts, self._queue_pairs, before)
+            self._job_table = JobTable(self._said.jobs, hosts, self._queue_pairs, before)
             self._jobs_before = self._job_table
         return self._job_table
-
-    def _note(self, node: str, notice: Notice) -> None:
-        """Keep a node's current problems; a recovery removes the notice of the problem."""
-        notices = self._notices.setdefault(node, {})
-        key = (notice.source, notice.object, notice.metric)
-        if notice.event == "recovered":
-            notices.pop(key, None)
-        else:
-            notices[key] = notice
 
     def _note_ports(self) -> None:
         """Compute, once for this fabric, what its ports are."""
@@ -327,13 +306,13 @@ class History:
             time_ns=tick.time_ns,
             interval_s=self._interval_s,
             fabric=self._fabric,
-            statuses={**self._statuses, **self._reported_statuses()},
-            notices={name: tuple(each.values()) for name, each in self._notices.items() if each},
-            logs=self._logs.by_node(),
+            statuses={**self._said.statuses, **self._reported_statuses()},
+            notices=self._said.problems,
+            logs=self._said.logs.by_node(),
             sampled=self._sampled_traffic(),
             jobs=self._jobs(),
             jobs_read_ns=self._jobs_read_ns,
-            collectives=self._collectives,
+            collectives=self._said.collectives,
             clock_jumped_ns=tick.clock_jumped_ns,
             probe_cpu=self._probe_cpu(),
             columns=self._layout.metrics,
@@ -396,7 +375,7 @@ class History:
         """States of nodes that are reported by others: up while the sender is up, else stale."""
         statuses = {}
         for name, sender in self._layout.senders.items():
-            status = self._statuses[sender]
+            status = self._said.statuses[sender]
             state, reason, cause = NodeState.UP, f"reported by {sender}", ""
             if status.state is not NodeState.UP:
                 state, cause = NodeState.STALE, "stale"

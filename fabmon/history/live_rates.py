@@ -216,20 +216,13 @@ class LiveRates:
             return
         clocks = np.flatnonzero(s.code == CLOCK)
         of_clock = np.zeros(len(s.now), np.uint64)
-        of_clock[clocks] = elapsed_between(s.now[clocks], s.before[clocks]) * s.known[clocks]
+        of_clock[clocks] = self._elapsed_ns(clocks)
         for start in range(0, self.size, _PART):
             part = slice(start, min(start + _PART, self.size))
             fresh = s.fresh[part]
             if not fresh.any():
                 continue
-            rate, saturated = counter_rates(
-                s.now[part],
-                s.before[part],
-                s.known[part],
-                s.known_before[part],
-                of_clock[s.clock[part]],
-                CounterKinds(s.code[part], s.maximum[part]),
-            )
+            rate, saturated = self._rates(part, of_clock[s.clock[part]])
             np.copyto(s.rate[part], rate, casting="same_kind", where=fresh)
             np.copyto(s.saturated[part], saturated, where=fresh)
         np.copyto(s.before, s.now, where=s.fresh)
@@ -253,15 +246,21 @@ class LiveRates:
         s = self._all
         fresh = s.fresh[series]
         at = series[fresh]
-        clock = s.clock[at]
-        elapsed_ns = np.where(
-            s.known[clock], elapsed_between(s.now[clock], s.before[clock]), np.uint64(0)
-        )
+        rate, _ = self._rates(at, self._elapsed_ns(s.clock[at]))
+        return fresh, rate.astype(np.float32)
+
+    def _elapsed_ns(self, clocks: Indices) -> UInt64s:
+        """The time between the last two reads of some blocks; 0 where it is not known."""
+        s = self._all
+        return elapsed_between(s.now[clocks], s.before[clocks]) * s.known[clocks]
+
+    def _rates(self, at: slice | Indices, elapsed_ns: UInt64s) -> tuple[Float64s, Bools]:
+        """The rates of some series between their last two reads, and which are saturated."""
+        s = self._all
         kinds = CounterKinds(s.code[at], s.maximum[at])
-        rate, _ = counter_rates(
+        return counter_rates(
             s.now[at], s.before[at], s.known[at], s.known_before[at], elapsed_ns, kinds
         )
-        return fresh, rate.astype(np.float32)
 
     def shift(self, by_s: float) -> None:
         """Move the times of arrival: the clock of the ticks was set back."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.heat_columns import HEAT
+from fabmon.fabric.snapshot import Floats
 
 _FIRST_ROWS = 64
 SPARE_SHARE = 16

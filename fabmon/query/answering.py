@@ -12,6 +12,7 @@ from fabmon.analysis.finding import list_order
 from fabmon.analysis.fluctuation.links import port_filter
 from fabmon.analysis.job_summary import JobSummary, job_summaries
 from fabmon.analysis.scene import Scene, missing_findings
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.measures import known_mean, known_sum
 from fabmon.fabric.model import RAIL, UPLINK
 from fabmon.fabric.snapshot import Snapshot
@@ -40,7 +41,6 @@ from fabmon.query.items import (
 )
 from fabmon.query.named import affects_job, check_names, is_job, nodes_of, port_named, unknown
 from fabmon.query.questions import (
-    METRICS,
     MOST_ITEMS,
     FindingsQuestion,
     HistoryQuestion,
@@ -64,6 +64,10 @@ _NOT_ANALYSED = (
 )
 _OLDER = (
     "the numbers of open findings are those that were recorded last, some seconds before the end"
+)
+_PARTIAL = (
+    "{}: numbers as recorded, by a recorder that was too busy to analyse every tick: a report"
+    " computes them again from every tick, and may have others"
 )
 _NONE_RECORDED = (
     "no such finding was recorded at the time: a report computes findings again, and may have some"
@@ -241,9 +245,9 @@ async def _history(source: Source, question: HistoryQuestion) -> HistoryAnswer:
     snapshot = (await source.scene((await source.range_ns())[1], is_analysed=False)).snapshot
     port = port_named(snapshot, question.port)
     columns = tuple(dict.fromkeys(question.metrics))
-    unknown = [each for each in columns if each not in METRICS]
+    unknown = [each for each in columns if each not in HEAT]
     if unknown:
-        raise QueryError(f"no metric {unknown[0][:40]!r}: ask for {', '.join(METRICS)}")
+        raise QueryError(f"no metric {unknown[0][:40]!r}: ask for {', '.join(HEAT)}")
     series = await source.series((port.id,), columns, (from_ns, to_ns), question.points)
     parts = series.highest.shape[-1]
     return HistoryAnswer(
@@ -329,19 +333,26 @@ async def _as_of(
     _analysed_scene() said of that time, if it was asked."""
     is_open = [(each.finding.until_ns or to_ns + 1) > to_ns for each in found]
     has_text = any(each.finding.text for each in found)
-    if source.is_live or not any(is_open) or not has_text:
+    if source.is_live or not has_text:
         return found, []
+    partial = [
+        _PARTIAL.format(each.finding.key)
+        for each, still in zip(found, is_open, strict=True)
+        if each.is_partial and not still
+    ]
+    if not any(is_open):
+        return found, partial
     try:
         scene, unknown = analysed or await _analysed_scene(source, to_ns, None)
     except QueryError:  # The counters are damaged; the findings are not.
-        return found, [_OLDER]
+        return found, [*partial, _OLDER]
     if unknown:
-        return found, [_OLDER]
+        return found, [*partial, _OLDER]
     now = {each.key: known_finding(each, scene.snapshot) for each in scene.findings}
     return [
         now.get(each.finding.key, each) if still else each
         for each, still in zip(found, is_open, strict=True)
-    ], []
+    ], partial
 
 
 def _unresolved(scene: Scene, items: Sequence[JobItem]) -> list[str]:

@@ -121,7 +121,8 @@ def known_finding_record(known: KnownFinding, to_ns: int) -> FindingRecord:
 
 
 def cut_lists(known: KnownFinding) -> list[str]:
-    """What of a finding's record is left out: `incast:gpu001/mlx5_0: 100 of 812 ports`."""
+    """What of a finding's record is left out: `incast:gpu001/mlx5_0: 100 of its 812 ports are
+    listed`."""
     shown = shown_moment(known.finding)
     counts = (
         ("ports", len(known.ports)),
@@ -129,7 +130,7 @@ def cut_lists(known: KnownFinding) -> list[str]:
         ("jobs", len(shown.jobs)),
     )
     return [
-        f"{known.finding.key}: {_MOST_PORTS} of {count:,} {name}"
+        f"{known.finding.key}: {_MOST_PORTS} of its {count:,} {name} are listed"
         for name, count in counts
         if count > _MOST_PORTS
     ]

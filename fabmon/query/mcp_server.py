@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, cast, get_args
 
@@ -18,6 +19,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INVALID_REQUEST,
+    PARSE_ERROR,
     CallToolRequestParams,
     CallToolResult,
     ErrorData,
@@ -27,9 +29,11 @@ from mcp_types import (
     TextContent,
     Tool,
     ToolAnnotations,
+    jsonrpc_message_adapter,
 )
 
 from fabmon import __version__
+from fabmon.malformed_json import MALFORMED
 from fabmon.query.answers import Answer
 from fabmon.query.questions import QUESTIONS, QueryError, question_of, unexpected
 from fabmon.query.watch_socket import Ask
@@ -44,6 +48,7 @@ _INSTRUCTIONS = (
 
 _MOST_LINE_BYTES = 1 << 20
 """A message of a client: a question has 64 KiB at most."""
+_TOO_LONG = f"a message of more than {_MOST_LINE_BYTES >> 20} MiB was not read"
 _ANSWERS = {kind.__struct_config__.tag: kind for kind in get_args(Answer)}
 
 
@@ -115,10 +120,8 @@ def _failed(text: str) -> CallToolResult:
 async def serve(ask: Ask) -> None:
     """Serve on standard input and output until input ends."""
 
-    async def refuse() -> None:
-        text = f"a message of more than {_MOST_LINE_BYTES >> 20} MiB was not read"
-        error = ErrorData(code=INVALID_REQUEST, message=text)
-        await write.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+    async def refuse(refusal: JSONRPCError) -> None:
+        await write.send(SessionMessage(refusal))
 
     # Of standard input only the lines are read.
     lines = cast(anyio.AsyncFile[str], _lines(sys.stdin.buffer, refuse))
@@ -127,13 +130,46 @@ async def serve(ask: Ask) -> None:
         await made.run(read, write, made.create_initialization_options())
 
 
-async def _lines(stream: BinaryIO, refuse: Callable[[], Awaitable[None]]) -> AsyncIterator[str]:
-    """The lines of a stream; of one that is too long nothing is kept, and `refuse` is called."""
+async def _lines(
+    stream: BinaryIO, refuse: Callable[[JSONRPCError], Awaitable[None]]
+) -> AsyncIterator[str]:
+    """The messages of a stream, a line each. What is none is refused, and of one that is too long
+    nothing is kept: the library would not answer it, for which a client waits."""
     next_part = partial(anyio.to_thread.run_sync, stream.readline, _MOST_LINE_BYTES)
     while line := await next_part():
         if len(line) < _MOST_LINE_BYTES or line.endswith(b"\n"):
-            yield line.decode("utf-8", "replace")
+            text = line.decode("utf-8", "replace")
+            refusal = refusal_of(text)
+            if refusal is not None:
+                await refuse(refusal)
+            elif text.strip():
+                yield text
             continue
         while line and not line.endswith(b"\n"):
             line = await next_part()
-        await refuse()
+        await refuse(_refusal(INVALID_REQUEST, _TOO_LONG))
+
+
+def refusal_of(text: str) -> JSONRPCError | None:
+    """The error that JSON-RPC 2.0 asks for where a line is no message; None for messages and blank
+    lines."""
+    if not text.strip():
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except MALFORMED:
+        return _refusal(PARSE_ERROR, "not JSON")
+    fields = found if isinstance(found, dict) else {}
+    given = fields.get("id")
+    is_named = isinstance(given, str | int) and not isinstance(given, bool)
+    # The library takes a request whose id is none for a notification.
+    is_message = is_named or not {"id", "method"} <= fields.keys()
+    with suppress(ValueError):
+        jsonrpc_message_adapter.validate_json(text, by_name=False)
+        if is_message:
+            return None
+    return _refusal(INVALID_REQUEST, "not a message of JSON-RPC 2.0", given if is_named else None)
+
+
+def _refusal(code: int, text: str, to: str | int | None = None) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=to, error=ErrorData(code=code, message=text))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from fabmon.error_log import log_error
-from fabmon.fabric.snapshot import HEAT
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.malformed_json import MALFORMED
 
 MOST_ITEMS = 1000
@@ -38,8 +38,6 @@ Analyse = Annotated[
     ),
 ]
 NodeName = Annotated[Text, msgspec.Meta(description="Name of a node: gpu003, leaf1.")]
-METRICS: tuple[str, ...] = HEAT
-
 DEFAULT_METRICS = (
     *("tx_bps", "rx_bps", "pause_rx", "pause_tx"),
     *("ecn", "errors", "drops"),
@@ -137,9 +135,7 @@ class HistoryQuestion(_Question, frozen=True, kw_only=True, tag="history"):
     ]
     metrics: Annotated[
         tuple[Text, ...],
-        msgspec.Meta(
-            min_length=1, max_length=len(METRICS), description=f"Of: {', '.join(METRICS)}."
-        ),
+        msgspec.Meta(min_length=1, max_length=len(HEAT), description=f"Of: {', '.join(HEAT)}."),
     ] = DEFAULT_METRICS
     from_: Time = None
     to: Time = None

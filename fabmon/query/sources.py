@@ -19,7 +19,7 @@ from fabmon.fabric.moved_times import moved
 from fabmon.fabric.snapshot import RING_TICKS, Floats, Snapshot
 from fabmon.fabric.time_wording import SECOND_NS, duration
 from fabmon.query.questions import QueryError
-from fabmon.recording.format.records import Note
+from fabmon.recording.format.records import PARTLY_ANALYSED, Note
 from fabmon.recording.reading.rate_tiers import TierQuery, choose_bins
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.scenes.recording_contents import PastError, RecordingContents
@@ -37,10 +37,12 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class KnownFinding:
-    """A finding and the ids of its ports, as last known."""
+    """A finding and the ids of its ports, as last known. `is_partial`: it was recorded, and not
+    every tick since it began was analysed."""
 
     finding: Finding
     ports: tuple[str, ...]
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +256,7 @@ class RecordedSource:
         return list({each.label: each for each in every}.values())
 
     async def scene(self, at_ns: int, is_analysed: bool) -> Scene:
-        """The last tick up to a time, with the findings that were recorded or computed again; one
-        that had ended, of which the end was not known yet, is none."""
+        """The last tick up to a time, with the findings that were recorded or computed again."""
         try:
             scene = await self._past.seek(at_ns)
             if scene is not None and is_analysed:
@@ -265,10 +266,7 @@ class RecordedSource:
             raise QueryError(str(error)) from None
         if scene is None:
             raise QueryError("no tick of the recording can be read at that time")
-        known = [each.finding for each in await self.findings(at_ns)]
-        ended = {(each.key, each.since_ns) for each in known if each.until_ns is not None}
-        is_open = [each for each in scene.findings if (each.key, each.since_ns) not in ended]
-        return replace(scene, findings=tuple(is_open))
+        return scene
 
     async def series(
         self, ports: Names, columns: Names, range_ns: tuple[int, int], parts: int
@@ -335,14 +333,12 @@ def known_finding(finding: Finding, snapshot: Snapshot) -> KnownFinding:
 def _recorded(
     notes: tuple[Note, ...], runs_ns: tuple[int, ...], until_ns: int
 ) -> Iterator[KnownFinding]:
-    """The findings of notes, each as it was last up to a time, by the time of their last note. One
-    that was open when the recorder was started again ended then. That one ended is noted some
-    seconds later."""
+    """The findings of notes, each as it was known at a time, by the time of their last note: open
+    until its end was noted, as in a replay. One that was open when the recorder was started again
+    ended then."""
     latest: dict[tuple[str, object], Note] = {}
     for note in notes:
-        ended_ns = note.finding.get("until_ns")
-        known_ns = ended_ns if isinstance(ended_ns, int) else note.time_ns
-        if note.kind == "finding" and known_ns <= until_ns:
+        if note.kind == "finding" and note.time_ns <= until_ns:
             cause = note.finding.get("opened_as") or note.finding.get("cause")
             key = f"{cause}:{note.finding.get('subject')}", note.finding.get("since_ns")
             latest[key] = note
@@ -355,4 +351,4 @@ def _recorded(
             ended_ns = note.time_ns if note.change == "close" else restart_ns
             if ended_ns is not None and ended_ns <= until_ns:
                 finding = msgspec.structs.replace(finding, until_ns=ended_ns)
-        yield KnownFinding(finding, note.ports)
+        yield KnownFinding(finding, note.ports, bool(note.finding.get(PARTLY_ANALYSED)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from fabmon.analysis.job_log.conclusions import (
@@ -10,7 +11,15 @@ from fabmon.analysis.job_log.conclusions import (
     StuckCollective,
     shared_end,
 )
-from fabmon.analysis.job_log.events import COMPLETION, CONNECTION, PROCESS, REQUEST, STALL, Failure
+from fabmon.analysis.job_log.events import (
+    COMPLETION,
+    CONNECTION,
+    PROCESS,
+    REQUEST,
+    STALL,
+    TAKEN_DOWN,
+    Failure,
+)
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, Rails
 from fabmon.analysis.job_log.slow_signs import retried, unresolved
@@ -36,6 +45,8 @@ NOT_UNDERSTOOD = "not_understood"
 _MOST_STUCK = 8
 _MOST_ENDED = 8
 _MOST_QUOTED = 160
+_JOINED = re.compile(r"\b(\d{1,9})/(\d{1,9}) clients joined")
+"""Of PyTorch's store: how many of the processes that it waits for have joined."""
 
 
 def result_of(
@@ -72,13 +83,15 @@ def conclusions(
     is_setup = bool(failures) and failures[0].seen.event.kind in (STALL, CONNECTION)
     if is_setup:
         yield from unresolved(log)
-    if failures:
+    # PyTorch takes a process down after a timeout: that is what the reader looks for.
+    is_timeout = bool(stuck) and all(each.seen.event.text == TAKEN_DOWN for each in failures)
+    if failures and not is_timeout:
         yield _first_cause(failures[0])
         yield from _ended(failures[1:])
     yield from dict.fromkeys(
         text for each in failures for end in (each.near, each.far) if (text := _contradiction(end))
     )
-    yield from _stuck_sentences(stuck[:_MOST_STUCK], log, bool(failures))
+    yield from _stuck_sentences(stuck[:_MOST_STUCK], log, not is_timeout)
     if len(stuck) > _MOST_STUCK:
         yield f"{plural(len(stuck) - _MOST_STUCK, 'other collective')} timed out: --format json"
     if log.signals and not stuck:
@@ -98,7 +111,7 @@ def conclusions(
         yield from _test_conclusions(test, rails)
     if log.unread_lines:
         yield _not_understood(log)
-    elif result_of(log, stuck, slow, tests) == OK:
+    elif log.is_of_job and result_of(log, stuck, slow, tests) == OK:
         yield _no_failure(log)
     yield from retried(log)
 
@@ -178,8 +191,21 @@ def _silent(log: JobLog) -> Iterator[str]:
         on = f" (on {name_list(hosts, 4)}?)" if hosts and silent else ""
         on = on or (f" on {name_list(hosts, 4)}" if hosts else "")
         yield f"{who}{on} wrote nothing: see whether that process was late, stopped or had ended."
-    elif any(each.event.kind == STALL and each.event.rank < 0 for each in log.failures.values()):
-        yield "No rank is known to be missing: look at the ports of these ranks and their path."
+        return
+    stalls = [seen.event for seen in log.failures.values() if seen.event.kind == STALL]
+    joined = [found for event in stalls if (found := _JOINED.search(event.text))]
+    if joined:
+        count, total = (int(each) for each in joined[0].groups())
+        yield (
+            f"{total - count} of {plural(total, 'process', 'processes')} did not join: give the"
+            " logs of all ranks, and look for one that was not started, had ended or cannot reach"
+            " the host of rank 0."
+        )
+    elif any(event.rank < 0 for event in stalls):
+        yield (
+            "No rank is known to be missing: give the logs of all ranks. Where none is, look at"
+            " the ports of these ranks and their path."
+        )
 
 
 def host_of(rank: int, log: JobLog) -> str | None:

@@ -84,6 +84,36 @@ class TimeoutRecord(msgspec.Struct, frozen=True, kw_only=True):
     began: datetime.datetime | None
 
 
+class DumpRecord(msgspec.Struct, frozen=True):
+    """A dump of PyTorch's Flight Recorder: its rank (-1 where its name does not have it), its file,
+    how many entries it has, and why it could not be read, else null."""
+
+    rank: int
+    source: str
+    entries: int
+    error: str | None
+
+
+class CollectiveRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What dumps of the Flight Recorder show of one collective of a process group, the first that
+    is wrong. `kind` is `differs` (`ranks` enqueued another one than `others`), `behind` (have not
+    enqueued it), `late` (enqueued it `late_s` after the others), `not_started` (enqueued it, and
+    others run it), `runs` (all run it), `no_dump` (left none, while `others` enqueued it last) or
+    `transfer` (one between two ranks that has not completed). `place` is the line of the program
+    where the first of them did, or, if it is behind, where it enqueued its last one; null where not
+    recorded. Members of the group in `no_dump` have none."""
+
+    kind: str
+    group: str
+    seq: int
+    operation: str
+    ranks: list[int]
+    others: list[int]
+    late_s: float | None
+    place: str | None
+    no_dump: list[int]
+
+
 class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A host in the log: its ranks, its HCAs by NCCL's index, the number of its NICs (0: unknown),
     its addresses."""
@@ -188,9 +218,10 @@ class ExplainRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
     `result` is `ok`, `wrong` (a failure, a timeout or what makes the job slow; exit status 5) or
     `not_understood` (nothing is known to be wrong, but lines that speak of a failure were not
-    understood; exit status 6). `nccl_lines` are the lines with a mark of NCCL, of a plugin of it,
-    of UCX, gloo, PyTorch's distributed package or a launcher. `ranks` is the size of the largest
-    communicator, 0 where unknown. `not_read` counts lines that are like too many others.
+    understood, or a dump was not read; exit status 6). `nccl_lines` are the lines with a mark of
+    NCCL, of a plugin of it, of UCX, gloo, PyTorch's distributed package or a launcher. `ranks` is
+    the size of the largest communicator, 0 where unknown. `not_read` counts lines that are like too
+    many others.
     """
 
     sources: list[str]
@@ -205,6 +236,8 @@ class ExplainRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     hosts: list[HostRecord]
     failures: list[FailureRecord]
     timeouts: list[TimeoutRecord]
+    dumps: list[DumpRecord]
+    collectives: list[CollectiveRecord]
     not_understood: list[UnreadRecord]
     tests: list[BenchmarkRecord]
     recording: RecordingAtTime | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
@@ -24,6 +25,7 @@ from fabmon.report.explain_records import (
     EndRecord,
     ExplainRecord,
     FailureRecord,
+    FindingAtTime,
     HostRecord,
     PortAtTime,
     RecordingAtTime,
@@ -45,10 +47,10 @@ def explain_table(record: ExplainRecord) -> str:
 
 
 def _lines(record: ExplainRecord) -> Iterator[str]:
-    parts = [
-        plural(len(record.sources), "log"),
-        byte_count(record.bytes),
-    ]
+    logs = len(record.sources) - len(record.dumps)
+    parts = [plural(logs, "log"), byte_count(record.bytes)] if logs else []
+    if record.dumps:
+        parts.append(plural(len(record.dumps), "dump"))
     if record.nccl_lines:
         parts.append(
             plural(record.nccl_lines, "line of NCCL or PyTorch", "lines of NCCL or PyTorch")
@@ -187,9 +189,7 @@ def _recording_lines(found: RecordingAtTime) -> Iterator[str]:
     yield from found.not_recorded
     for each in found.findings:
         mark = "◉" if each.is_on_path else " "
-        until = f" to {each.until:%H:%M:%SZ}" if each.until is not None else ""
-        until = until or f", open at {found.end:%H:%M:%SZ}"
-        yield f"{mark} {each.since:%H:%M:%SZ}{until}  {each.severity}  {each.text}"
+        yield f"{mark} {each.severity}  {finding_line(each, found.end)}"
     if not found.findings:
         yield "No finding in this time."
     if found.ports:
@@ -200,6 +200,15 @@ def _recording_lines(found: RecordingAtTime) -> Iterator[str]:
         yield from aligned([head, *map(_port_row, found.ports[:_MOST_PORTS])], left=1)
         if len(found.ports) > _MOST_PORTS:
             yield f"and {len(found.ports) - _MOST_PORTS} ports: --format json"
+
+
+def finding_line(each: FindingAtTime, end: datetime.datetime | None = None) -> str:
+    """A finding with its times: the text of one that ended has them. `end` is that of the time in
+    which an open one was looked at, None for now."""
+    if each.until is not None:
+        return each.text
+    is_open = f", open at {end:%H:%M:%SZ}" if end is not None else ""
+    return f"{each.since:%m-%d %H:%M:%SZ}{is_open}: {each.text}"
 
 
 def _port_row(each: PortAtTime) -> tuple[str, ...]:

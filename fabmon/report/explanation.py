@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from fabmon.analysis.flight_recorder.dumps import Dump
+from fabmon.analysis.flight_recorder.witness import NO_DUMP, TRANSFER, Witness, witnesses
 from fabmon.analysis.job_log.conclusions import FailureEnd, LocatedFailure, StuckCollective
-from fabmon.analysis.job_log.failure_fields import SOME_EXIT
 from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.launchers import SOME_EXIT
 from fabmon.analysis.job_log.log_times import Clock, LogTime
 from fabmon.analysis.job_log.nccl_tests import (
     BenchmarkResult,
@@ -24,7 +26,15 @@ from fabmon.fabric.name_forms import NAME_FORMS
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import clean
-from fabmon.report.explain_conclusions import conclusions, host_of, result_of, what_failed
+from fabmon.report.explain_conclusions import (
+    NOT_UNDERSTOOD,
+    OK,
+    WRONG,
+    conclusions,
+    host_of,
+    result_of,
+    what_failed,
+)
 from fabmon.report.explain_records import (
     BenchmarkRecord,
     BenchmarkRowRecord,
@@ -37,6 +47,7 @@ from fabmon.report.explain_records import (
     TimeoutRecord,
     UnreadRecord,
 )
+from fabmon.report.flight_recorder import collective_records, dump_records, sentences
 
 
 def explain_record(
@@ -48,11 +59,16 @@ def explain_record(
     recording: RecordingAtTime | None = None,
     notes: Sequence[str] = (),
     rails: Rails | None = None,
+    dumps: Sequence[Dump] = (),
 ) -> ExplainRecord:
     """The logs of a job as a record; times are UTC where `clock` is known. `rails` are the NICs of
-    a node, with which runs of nccl-tests are compared; None where unknown."""
+    a node, with which runs of nccl-tests are compared; None where unknown. `dumps` are those of
+    PyTorch's Flight Recorder."""
     slow = slow_signs(log)
+    seen = witnesses(dumps)
+    of_dumps = sentences(dumps, seen)
     results = [each for run in log.tests.runs if (each := benchmark_result(run, rails)) is not None]
+    of_log = conclusions(log, failures, stuck, slow, results, recording=recording, rails=rails)
     return ExplainRecord(
         sources=list(sources),
         bytes=log.size,
@@ -61,13 +77,13 @@ def explain_record(
         not_read=log.not_parsed + log.left_out.total(),
         versions=sorted(log.versions),
         ranks=max((facts.ranks for facts in log.processes.values()), default=0),
-        result=result_of(log, stuck, slow, results),
-        conclusions=list(
-            conclusions(log, failures, stuck, slow, results, recording=recording, rails=rails)
-        ),
+        result=_with_dumps(result_of(log, stuck, slow, results), dumps, seen),
+        conclusions=[*of_dumps, *of_log] if seen else [*of_log, *of_dumps],
         hosts=_hosts(log),
         failures=[_failure(each, clock) for each in failures],
         timeouts=[_timeout(each, log, clock) for each in stuck],
+        dumps=dump_records(dumps),
+        collectives=collective_records(seen),
         not_understood=[
             UnreadRecord(clean(text), count)
             for text, count in sorted(log.unread.values(), key=lambda each: -each[1])
@@ -76,6 +92,15 @@ def explain_record(
         recording=recording,
         notes=list(notes),
     )
+
+
+def _with_dumps(result: str, dumps: Sequence[Dump], seen: Sequence[Witness]) -> str:
+    """The result of a log, with what its dumps show; of what one that was not read would show
+    nothing is known."""
+    if any(each.kind not in (NO_DUMP, TRANSFER) for each in seen):
+        return WRONG
+    is_partial = bool(seen) or len({each.rank for each in dumps if not each.error}) < len(dumps)
+    return NOT_UNDERSTOOD if result == OK and is_partial else result
 
 
 def _test(each: BenchmarkResult, rails: Rails | None) -> BenchmarkRecord:
@@ -209,10 +234,10 @@ _OWN_WORDS = frozenset({"type", "kind", "result", "side", "severity"})
 """Fields with words of the schema: a host may be called as one of them."""
 
 
-def redacted_record(record: ExplainRecord, redactor: Redactor) -> ExplainRecord:
-    """The record with pseudonyms; lines and names of files are left out."""
-    for each in record.hosts:
-        redactor.node(each.host)
+def redacted_record(record: ExplainRecord, log: JobLog, redactor: Redactor) -> ExplainRecord:
+    """The record of a log with pseudonyms; lines and names of files are left out."""
+    for host in (*(each.host for each in record.hosts), *_named_by_conclusions(log)):
+        redactor.node(host)
     for failure in record.failures:
         for end in (failure.near, failure.far):
             for name in (end.host, end.leaf) if end is not None else ():
@@ -230,6 +255,10 @@ def redacted_record(record: ExplainRecord, redactor: Redactor) -> ExplainRecord:
             msgspec.structs.replace(each, source=names.get(each.source, ""))
             for each in record.tests
         ],
+        dumps=[
+            msgspec.structs.replace(each, source=names.get(each.source, ""))
+            for each in record.dumps
+        ],
         not_understood=[],
     )
     looked_for = ", ".join(form.what for form in NAME_FORMS)
@@ -240,6 +269,15 @@ def redacted_record(record: ExplainRecord, redactor: Redactor) -> ExplainRecord:
     replaced = replaced_names(msgspec.to_builtins(plain), redactor)
     record = msgspec.convert(replaced, ExplainRecord)
     return msgspec.structs.replace(record, notes=[*record.notes, note])
+
+
+def _named_by_conclusions(log: JobLog) -> Iterator[str]:
+    """Hosts that only sentences name."""
+    for run in log.tests.runs:
+        yield from (*run.hosts.values(), *run.lone_hosts)
+    for peers in log.retries.values():
+        yield from peers
+    yield from (sign.text for sign in log.signs if sign.kind == "no_name")
 
 
 def replaced_names(value: object, redactor: Redactor) -> object:

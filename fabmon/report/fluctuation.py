@@ -50,6 +50,8 @@ def fluctuation_table(found: Fluctuation, by: str) -> str:
 
 def scope(found: Fluctuation) -> str:
     """The time, the number of samples, and the kind of bandwidth of a study."""
+    if not found.interval_s:
+        return "No counter of a node is recorded in this time: nothing was measured."
     watched = duration(found.watched_s)
     return (
         f"{date_time(found.from_ns)} to {date_time(found.until_ns)}, {watched} watched, "
@@ -60,6 +62,8 @@ def scope(found: Fluctuation) -> str:
 
 def _lines(found: Fluctuation, by: str) -> Iterator[str]:
     yield scope(found)
+    if not found.interval_s:
+        return
     yield ""
     if by in (HOUR, WEEKDAY):
         yield from _slots(found, by)

@@ -14,8 +14,9 @@ from fabmon.analysis.finding import Change, Evidence, Finding, shown_moment
 from fabmon.analysis.iteration.results import JobIteration, PreviousValue
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.model import Port
-from fabmon.fabric.snapshot import HEAT, Snapshot
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import utc
 from fabmon.report.output import json_schema

@@ -219,7 +219,7 @@ def _nics(tick: ModelTick, each: Candidate, found: Bottleneck | None) -> str:
     parts.append(_sharers(structure, each, found))
     if not each.is_known:
         parts.append("much of what NICs receive comes from elsewhere")
-    if each.as_busy < t.as_busy:
+    if each.as_busy < t.nearly:
         share = rounded_percent(each.as_busy)
         parts.append(f"another link that NICs as busy share is busier: this one is {share} as busy")
     return "; ".join(parts)

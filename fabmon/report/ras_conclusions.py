@@ -28,8 +28,10 @@ def conclusions(
     moved: Movement,
     wire: tuple[WireState, Sequence[PortLoad]] | None,
     is_complete: bool = True,
+    has_counts: bool = True,
 ) -> Iterator[str]:
-    """Sentences, the most important first; counts that a cut answer lacks say nothing."""
+    """Sentences, the most important first; counts that a cut answer lacks say nothing. Without
+    `has_counts` the answer is a text, which has none where all ranks are equal."""
     yield from _missing_sentences(processes, missing)
     if missing and wire is not None and wire[0] in (WireState.DOWN, WireState.PAUSED):
         own = _own(wire[1], [each.rank for each in missing])
@@ -40,10 +42,11 @@ def conclusions(
             f"{_who(state.ranks, state.count)} report{'s' if state.count == 1 else ''}"
             f" {state.state} in {state.communicator}: the log of that rank has the reason."
         )
+    yield from _others(sum(each.is_error for each in states), "group", "with errors")
     if late:
         yield _late_sentence(late, moved, wire)
     elif not processes and not missing and is_complete:
-        yield _equal_sentence(moved, wire)
+        yield _equal_sentence(moved, wire, has_counts)
     changing = [each for each in states if not each.is_error]
     if changing:
         kinds = ", ".join(f"{each.count} {each.state}" for each in changing[:_MOST_SENTENCES])
@@ -97,6 +100,14 @@ def _missing_sentences(
         for each in processes[:_MOST_SENTENCES]:
             what = "is dead" if each.is_dead else "did not answer RAS"
             yield f"Process {each.pid} on {each.host} ({_gpus(each.gpus)}) {what}."
+        yield from _others(len(processes), "process", "dead or without an answer")
+
+
+def _others(count: int, noun: str, what: str) -> Iterator[str]:
+    """That more are concerned than have a sentence."""
+    left = count - _MOST_SENTENCES
+    if left > 0:
+        yield f"And {plural(left, noun)} more {what}: --format json."
 
 
 def _unique(ranks: Sequence[RankRecord]) -> list[RankRecord]:
@@ -153,7 +164,9 @@ def _own(loads: Sequence[PortLoad], ranks: Sequence[RankRecord]) -> list[PortLoa
     return [each for each in loads if each.port in ports]
 
 
-def _equal_sentence(moved: Movement, wire: tuple[WireState, Sequence[PortLoad]] | None) -> str:
+def _equal_sentence(
+    moved: Movement, wire: tuple[WireState, Sequence[PortLoad]] | None, has_counts: bool
+) -> str:
     state, loads = wire or (WireState.UNKNOWN, ())
     if moved is Movement.MOVING:
         return "All ranks have launched the same operations, and the counts move: the job runs."
@@ -185,6 +198,11 @@ def _equal_sentence(moved: Movement, wire: tuple[WireState, Sequence[PortLoad]] 
         return (
             f"{head}, and {load}: if a second answer has the same counts, that link is the place to"
             " look."
+        )
+    if not has_counts:
+        return (
+            f"{head}. The text of RAS has no counts then, in a second answer neither: whether they"
+            " move is in its JSON (ncclras -f json, NCCL 2.28.7 and later)."
         )
     return (
         f"{head}. One answer does not show whether the counts move: ask again later with the first"

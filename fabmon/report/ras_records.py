@@ -9,6 +9,7 @@ import msgspec
 
 from fabmon.fabric.wording import plural, rounded_percent
 from fabmon.report.explain_records import FindingAtTime, rank_list
+from fabmon.report.explain_table import finding_line
 from fabmon.report.output import aligned
 
 
@@ -79,8 +80,9 @@ class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 class WireRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The job's ports in the seconds before the answer. `state` is down, paused, hot, active, idle
-    or unknown, `ports` make it; `start` and `end` are null where the recording does not have that
-    time. `clock` says how the times were aligned, and how sure that is."""
+    or unknown, `ports` make it, 16 at most, and `left_out` more; `start` and `end` are null where
+    the recording does not have that time. `clock` says how the times were aligned, and how sure
+    that is."""
 
     clock: str
     start: datetime.datetime | None
@@ -88,6 +90,7 @@ class WireRecord(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     port_count: int
     ports: list[LoadRecord]
+    left_out: int
     findings: list[FindingAtTime]
 
 
@@ -224,9 +227,11 @@ def _wire_lines(wire: WireRecord) -> Iterator[str]:
     if wire.ports:
         head = ("PORT", "TX", "RX", "PAUSED", "PAUSES", "DOWN")
         yield from aligned([head, *map(_port_row, wire.ports)], left=1)
+        if wire.left_out:
+            yield f"and {plural(wire.left_out, 'port')} more with less"
     for each in wire.findings:
         if each.is_on_path:
-            yield f"◉ {each.since:%H:%M:%SZ}  {each.severity}  {each.text}"
+            yield f"◉ {each.severity}  {finding_line(each)}"
 
 
 def _port_row(each: LoadRecord) -> tuple[str, ...]:

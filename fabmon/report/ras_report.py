@@ -144,8 +144,9 @@ def ras_record(
         for each in status.missing
     ]
     loads = None if wire is None or wire.window_ns is None else (wire.state, wire.loads)
+    has_counts = any(each.counts for each in status.communicators)
     sentences = list(
-        conclusions(processes, missing, late, states, moved, loads, status.is_complete)
+        conclusions(processes, missing, late, states, moved, loads, status.is_complete, has_counts)
     )
     if wire is not None:
         sentences += [
@@ -197,6 +198,7 @@ def _wire(wire: Wire) -> WireRecord:
         state=wire.state.value,
         port_count=wire.port_count,
         ports=msgspec.convert(wire.loads[:_MOST_PORTS], list[LoadRecord], from_attributes=True),
+        left_out=max(0, len(wire.loads) - _MOST_PORTS),
         findings=list(wire.findings),
     )
 

@@ -12,35 +12,17 @@ import numpy as np
 
 from fabmon.analysis.evidence.doubtful_rates import DoubtfulRates, doubts_by_row
 from fabmon.fabric.filter import Mask
+from fabmon.fabric.heat_columns import COLUMNS as HEAT_COLUMNS
 from fabmon.fabric.model import RAIL, Fabric, Port
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import utc
 from fabmon.report.json_records import rounded_or_none
 
 NAMES = ("node", "port", "label", "role", "rail", "kind", "peer")
 """Columns that identify a port, after the time."""
 
-_IN_UNITS = {
-    "tx_bps": "tx_bps",
-    "rx_bps": "rx_bps",
-    "pause_rx": "pause_rx_ratio",
-    "pause_tx": "pause_tx_ratio",
-    "xoff": "xoff_per_s",
-    "stall": "stall_ratio",
-    "ecn": "ecn_packets_per_s",
-    "cnp_sent": "cnp_sent_per_s",
-    "cnp": "cnp_handled_per_s",
-    "errors": "errors_per_s",
-    "drops": "drops_per_s",
-    "damage": "damage_errors_per_s",
-    "flaps": "carrier_changes_per_s",
-    "bus": "pcie_stall_ratio",
-    "pcie": "pcie_util_ratio",
-    "non_rdma": "non_rdma_ratio",
-}
-"""Column of HEAT -> name of the exported column, with its unit."""
-
-NUMBERS = ("line_rate_bps", "tx_util_ratio", "rx_util_ratio", *_IN_UNITS.values(), "age_s")
+_RATES = tuple(each.exported for each in HEAT_COLUMNS)
+NUMBERS = ("line_rate_bps", "tx_util_ratio", "rx_util_ratio", *_RATES, "age_s")
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")  # Full-width ones are formulas in Asia.
 """Characters with which a formula begins in spreadsheets."""
 
@@ -78,8 +60,8 @@ class RateTable:
             self._ports = [(port, _names(port, snapshot.fabric)) for port in ports]
         chosen = [each for each in self._ports if wanted is None or wanted[each[0].row]]
         rows = [port.row for port, _ in chosen]
-        heat = [snapshot.heat[HEAT.index(column)] for column in _IN_UNITS]
-        parts = [snapshot.line_rate_bps, snapshot.tx_util, snapshot.rx_util, *heat, snapshot.age_s]
+        utils = (snapshot.tx_util, snapshot.rx_util)
+        parts = [snapshot.line_rate_bps, *utils, *snapshot.heat, snapshot.age_s]
         numbers = np.stack([part[rows] for part in parts])
         numbers[~np.isfinite(numbers)] = np.nan
         states = [snapshot.state(port.row) for port, _ in chosen]

@@ -131,7 +131,7 @@ def requirement_record(
         gpus=due.gpus,
         gpus_per_node=hints.gpus_per_node,
         rails=rails,
-        collective=_collective(hints),
+        collective="ZeRO-3" if hints.fsdp else "SHARP" if hints.sharp else "all-reduce",
         group_nodes=due.nodes,
         groups_per_node=due.groups,
         payload_bytes=due.payload,
@@ -150,10 +150,6 @@ def requirement_record(
         measured=None if job is None else _measured(job),
         not_included=list(_not_included(hints)),
     )
-
-
-def _collective(hints: JobHints) -> str:
-    return "ZeRO-3" if hints.fsdp else "SHARP" if hints.sharp else "all-reduce"
 
 
 def _needed_bps(

@@ -14,7 +14,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.filter import Mask
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.node_failures import common_reason
-from fabmon.fabric.snapshot import Snapshot, has_line_rates, unknown_ports
+from fabmon.fabric.snapshot import FIRST_SAMPLE, Snapshot, has_line_rates, unknown_ports
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import date_time, interval, utc
 from fabmon.fabric.wording import bit_rate, number, percent, plural
@@ -187,7 +187,8 @@ def _summary(scene: Scene) -> Iterator[str]:
     found += f" and {faded} that no longer hold{'s' if faded == 1 else ''}" if faded else ""
     watched_s = (snapshot.seq + 1) * snapshot.interval_s
     if not scene.findings and unknown_ports(snapshot).all():
-        found = "nothing is known: no port has a rate"
+        why = FIRST_SAMPLE if snapshot.is_first_sample else "no port has a rate"
+        found = f"nothing is known{' yet' if snapshot.is_first_sample else ''}: {why}"
     elif not scene.findings and not has_line_rates(snapshot):
         found += ", full links are not judged: no port has a line rate"
     elif not scene.findings and watched_s < _JUDGED_S:

@@ -120,17 +120,18 @@ def forwarded_trace_table(record: ForwardedTraceRecord) -> str:
     for path in record.paths:
         lines += ["", f"{path.src} → {path.dst}"]
         rows = [
-            (str(place), hop.node, f"{hop.in_port or '?'} → {hop.out_port}", _shared(hop))
+            (
+                str(place),
+                hop.node,
+                f"{hop.in_port or '?'} → {hop.out_port}",
+                f"{plural(hop.host_pairs, 'pair')} of hosts",
+            )
             for place, hop in enumerate(path.hops, 1)
         ]
         lines += [f"  {text}" for text in aligned(rows)] if rows else ["  unknown"]
     lines += [""] if record.notes else []
     lines += [f"- {note}" for note in record.notes]
     return "\n".join(lines) + "\n"
-
-
-def _shared(hop: ForwardedHop) -> str:
-    return f"{plural(hop.host_pairs, 'pair')} of hosts"
 
 
 _PROBABILITY = 0.99

@@ -19,8 +19,8 @@ from fabmon.fabric.snapshot import RING_TICKS
 from fabmon.history.chunk_rates import RateChunkBuilder
 from fabmon.history.history import History
 from fabmon.recording.reading.recorded_findings import (
-    RecordedBegins,
     RecordedFindings,
+    recorded_begins,
     redacted_notes,
 )
 from fabmon.recording.reading.timeline import Timeline
@@ -108,5 +108,5 @@ class SceneBuilder:
     def recorded_pipeline(self, timeline: Timeline) -> Pipeline:
         """A new pipeline for the ticks of a recording; a finding begins when it was recorded to."""
         findings = RecordedFindings(redacted_notes(timeline, timeline.notes(), self.redactor))
-        begins = RecordedBegins(findings, timeline.run_starts_ns)
+        begins = recorded_begins(findings, timeline.run_starts_ns)
         return Pipeline(self.recorded_history(timeline), self.analyst(begins))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import islice
 
 import msgspec
 
-from fabmon.analysis.finding import Finding, badness, from_stored, list_order, with_worst
-from fabmon.analysis.scene import Event, Scene
+from fabmon.analysis.finding import Finding, from_stored, list_order
+from fabmon.analysis.scene import Event
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.recorded_findings import RecordedFindings, finding_key
@@ -67,30 +66,6 @@ def _findings(notes: Sequence[Note], snapshot: Snapshot) -> list[Finding]:
         own = tuple(rows[port] for port in note.ports if port in rows)
         found.append(msgspec.structs.replace(finding, rows=own, seen_ns=None))
     return found
-
-
-def with_recorded_worst(
-    scene: Scene, recorded: Iterable[Finding], earlier: tuple[Event, ...]
-) -> Scene:
-    """A scene with the recorded worst moments of its findings, and with `earlier` events.
-
-    The minutes before a scene that are analysed may begin after a finding did.
-    """
-    began = {key: finding for finding in recorded for key in _keys(finding)}
-    findings = tuple(
-        _with_worst(_with_worst(finding, began.get(finding.key)), began.get(_keys(finding)[1]))
-        for finding in scene.findings
-    )
-    return replace(scene, findings=findings, events=(*earlier, *scene.events))
-
-
-def _with_worst(finding: Finding, recorded: Finding | None) -> Finding:
-    if recorded is None:
-        return finding
-    before = recorded.worst or recorded
-    if before.cause != finding.cause or not before.text:
-        return finding
-    return with_worst(finding, max(before, finding.worst or finding, key=badness))
 
 
 def note_events(notes: Iterable[Note]) -> tuple[Event, ...]:

@@ -6,17 +6,18 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from fabmon.analysis.analyst import Analyst
 from fabmon.analysis.causes import sentence
+from fabmon.analysis.earlier_findings import EarlierFinding
 from fabmon.analysis.finding import Change, Finding, to_stored
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.time_wording import clock_text
 from fabmon.history.history import History
-from fabmon.recording.format.records import Note
+from fabmon.recording.format.records import PARTLY_ANALYSED, Note
 from fabmon.recording.writing.recorder import Recorder
 
 _LOG = logging.getLogger("fabmon.scenes")
@@ -92,6 +93,11 @@ class Pipeline:
         self._analyst = analyst
         self._recorder = recorder
         self._analysis_time = analysis_time or AnalysisTime(math.inf)
+        self._passed_over_ns = 0
+
+    def take_up(self, kept: Iterable[EarlierFinding]) -> None:
+        """Findings that an earlier run left open: before the first tick, or once they are known."""
+        self._analyst.take_up(kept)
 
     def accept(self, tick: Tick) -> Scene:
         """Process a tick: returns its scene."""
@@ -99,8 +105,10 @@ class Pipeline:
         with self._analysis_time.analysing() as is_analysed:
             accept = self._analyst.accept if is_analysed else self._analyst.pass_over
             scene = accept(snapshot)
+        if not is_analysed:
+            self._passed_over_ns = snapshot.time_ns
         if self._recorder is not None:
-            notes = finding_notes(scene)
+            notes = finding_notes(scene, self._passed_over_ns)
             if tick.clock_jumped_ns:
                 text = clock_text(tick.clock_jumped_ns)
                 notes.append(Note(kind="bookmark", time_ns=tick.time_ns, seq=tick.seq, text=text))
@@ -108,13 +116,15 @@ class Pipeline:
         return scene
 
 
-def finding_notes(scene: Scene) -> list[Note]:
-    """The changes of findings at a tick, as notes of a recording."""
-    return [_note(scene, change, finding) for change, finding in scene.changes]
+def finding_notes(scene: Scene, passed_over_ns: int = 0) -> list[Note]:
+    """The changes of findings at a tick, as notes of a recording. `passed_over_ns` is the time of
+    the last tick that was not analysed, 0 if all were."""
+    return [_note(scene, change, finding, passed_over_ns) for change, finding in scene.changes]
 
 
-def _note(scene: Scene, change: Change, finding: Finding) -> Note:
+def _note(scene: Scene, change: Change, finding: Finding, passed_over_ns: int) -> Note:
     snapshot = scene.snapshot
+    is_partial = passed_over_ns >= finding.since_ns
     return Note(
         kind="finding",
         time_ns=snapshot.time_ns,
@@ -122,5 +132,5 @@ def _note(scene: Scene, change: Change, finding: Finding) -> Note:
         text=sentence(finding),
         change=change.value,
         ports=tuple(snapshot.fabric.ports[row].id for row in finding.rows),
-        finding=to_stored(finding),
+        finding=to_stored(finding) | ({PARTLY_ANALYSED: True} if is_partial else {}),
     )

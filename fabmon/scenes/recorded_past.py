@@ -16,8 +16,9 @@ import numpy as np
 
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.scene import Event, Scene
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.jobs.job import Job
-from fabmon.fabric.snapshot import HEAT, Floats
+from fabmon.fabric.snapshot import Floats
 from fabmon.fabric.tick import Tick
 from fabmon.history.history import History
 from fabmon.recording.format.errors import RecordingError
@@ -25,14 +26,14 @@ from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.reading.rate_tiers import Tier, TierQuery
 from fabmon.recording.reading.raw_chunks import PlayedTicks
 from fabmon.recording.reading.recorded_findings import (
-    RecordedBegins,
     RecordedFindings,
+    recorded_begins,
     redacted_notes,
 )
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.scenes.background_readers import StudyReader, TierReader
 from fabmon.scenes.builder import SceneBuilder
-from fabmon.scenes.findings_at_the_time import findings_open_at, note_events, with_recorded_worst
+from fabmon.scenes.findings_at_the_time import findings_open_at, note_events
 from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.scenes.pipeline import Pipeline
 from fabmon.scenes.recording_contents import Curve, PastError, RecordingContents
@@ -233,7 +234,7 @@ class RecordedPast:
         if self._history is None:
             self._history = self._scenes.recorded_history(timeline)
         self._history.restart()
-        begins = RecordedBegins(self._all_findings(timeline), timeline.run_starts_ns)
+        begins = recorded_begins(self._all_findings(timeline), timeline.run_starts_ns)
         self._pipeline = Pipeline(self._history, self._scenes.analyst(begins))
         self._kept.clear()
         self._begun_ns = from_ns
@@ -331,18 +332,22 @@ class RecordedPast:
         return [job if redactor is None else redactor.job(job) for job in jobs.values()]
 
     def _show(self, scene: Scene, timeline: Timeline) -> Scene:
-        """A scene with the recorded worst moments of its findings, and the events before it.
+        """A scene with the events before it. A finding that was open when the analysis began opens
+        in it again: that is no event of its own.
 
         If no minutes before it were analysed yet, its findings are those that were recorded.
         """
         snapshot = scene.snapshot
         self._at_ns = snapshot.time_ns
-        open_then = findings_open_at(self._all_findings(timeline), timeline.run_starts_ns, snapshot)
+        recorded = self._all_findings(timeline)
         if snapshot.time_ns <= self._begun_ns:
-            scene = replace(scene, findings=open_then)
+            found = findings_open_at(recorded, timeline.run_starts_ns, snapshot)
+            scene = replace(scene, findings=found)
         count = bisect.bisect_right(self._events, self._begun_ns, key=lambda each: each[0])
         earlier = tuple(event for _, event in self._events[:count])
-        return with_recorded_worst(scene, open_then, earlier)
+        known = {(each.time_ns, each.text) for each in earlier}
+        own = (each for each in scene.events if (each.time_ns, each.text) not in known)
+        return replace(scene, events=(*earlier, *own))
 
     def _tick(self, ticks: PlayedTicks) -> Tick | None:
         """The next tick, redacted if names are hidden; None at the end."""

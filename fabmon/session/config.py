@@ -210,7 +210,8 @@ def _thresholds_file() -> Path:
 
 def _read(path: Path) -> str:
     try:
-        return read_input(path, _MAX_FILE_BYTES, names_commands=lambda text: True).decode()
+        data = read_input(path, _MAX_FILE_BYTES, names_commands=lambda text: True)
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:

@@ -42,8 +42,10 @@ class OutputError(Exception):
 
 
 def cannot_write(path: Path, error: OSError) -> UsageError | OutputError:
-    """The error for a file that cannot be created: the name or the rights are wrong, or the disk
-    has no room."""
+    """The error for a file that cannot be created: the name or the rights are wrong, it exists, or
+    the disk has no room."""
+    if isinstance(error, FileExistsError):
+        return UsageError(f"{path}: this file exists already")
     if error.errno == errno.ENOENT and not path.parent.exists():
         make = f"make it first: mkdir -p {shlex.quote(str(path.parent))}"
         return UsageError(f"{path.parent}: no such directory; {make}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from fabmon.analysis.flight_recorder.dumps import without_places
 from fabmon.analysis.job_log.conclusions import (
     LocatedFailure,
     StuckCollective,
@@ -28,7 +29,7 @@ from fabmon.report.explain_records import ExplainRecord, RecordingAtTime
 from fabmon.report.explanation import explain_record, redacted_record
 from fabmon.session import event_loop
 from fabmon.session.errors import UsageError
-from fabmon.session.log_files import log_name, read_logs
+from fabmon.session.log_files import JobFiles, log_name, read_files
 from fabmon.session.node_queries import collect_fabric
 from fabmon.session.played_part import play_part, rail_rates
 from fabmon.session.replay_run import open_recordings
@@ -67,21 +68,24 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
     """Explain logs. Raises UsageError, also where they have no line of NCCL."""
     if options.recordings and (options.hosts is not None or options.nodesets):
         raise UsageError("--recording has the nodes of its time: remove --hosts and --host")
-    log, notes = read_logs(options.logs)
+    files = read_files(options.logs, options.redact)
+    log, notes, dumps = files.log, files.notes, files.dumps
     if options.redact:
         log.forget_quotes()
-    if not log.nccl_lines and not log.tests.runs:
+        dumps[:] = map(without_places, dumps)
+    if not log.is_of_job and all(each.error for each in dumps):
         names = ", ".join(map(str, options.logs[:3]))
         raise UsageError(
-            f"{names}: no line of NCCL, of PyTorch's NCCL or of nccl-tests: was it written with"
+            "; ".join(f"{each.source}: {each.error}" for each in dumps)
+            or f"{names}: no line of NCCL, of PyTorch's NCCL or of nccl-tests: was it written with"
             " NCCL_DEBUG=WARN or INFO?"
         )
     sources = [log_name(path) for path in options.logs]
     if options.recordings:
         with open_recordings(options.recordings) as timeline:
             look = _RecordingLook(session, timeline, options)
-            record = look.explain(log, sources, notes)
-        return redacted_record(record, look.redactor) if options.redact else record
+            record = look.explain(files, sources)
+        return redacted_record(record, log, look.redactor) if options.redact else record
     hosts = _named_hosts(options.hosts, options.nodesets)
     redactor = Redactor(hosts)
     places: list[Places] = []
@@ -97,8 +101,8 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
     failures = located_failures(log, AllPlaces(places))
     rails = _rails(log, options, rates)
     stuck = stuck_collectives(log)
-    record = explain_record(log, sources, failures, stuck, notes=notes, rails=rails)
-    return redacted_record(record, redactor) if options.redact else record
+    record = explain_record(log, sources, failures, stuck, notes=notes, rails=rails, dumps=dumps)
+    return redacted_record(record, log, redactor) if options.redact else record
 
 
 def _rails(log: JobLog, options: ExplainOptions, rates: dict[str, list[float]]) -> Rails | None:
@@ -136,8 +140,9 @@ class _RecordingLook:
         self._options = options
         self.redactor = Redactor(timeline.hosts)
 
-    def explain(self, log: JobLog, sources: Sequence[str], notes: Sequence[str]) -> ExplainRecord:
+    def explain(self, files: JobFiles, sources: Sequence[str]) -> ExplainRecord:
         """The record, with what the recording shows."""
+        log, notes = files.log, files.notes
         stuck = stuck_collectives(log)
         times = list(_times(log, stuck))[:_MOST_TIMES]
         start_ns, until_ns = self._timeline.start_ns, self._timeline.until_ns
@@ -168,7 +173,9 @@ class _RecordingLook:
             earlier = list(_before_recording(stuck, clock, start_ns))
             found = played.at_time(window, clock.sure, rows, hosts, earlier)
         rails = _rails(log, self._options, played.rail_rates)
-        return explain_record(log, sources, failures, stuck, clock, found, notes, rails)
+        return explain_record(
+            log, sources, failures, stuck, clock, found, notes, rails, files.dumps
+        )
 
     def _why_not(self, times: Sequence[LogTime]) -> str:
         begun, ended = date_time(self._timeline.start_ns), date_time(self._timeline.until_ns)

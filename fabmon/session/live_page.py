@@ -15,6 +15,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.error_log import log_path
 from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.fabric.wording import file_error
+from fabmon.limited_thread import START_S, call_within
 from fabmon.private_files import (
     check_private,
     check_writable,
@@ -51,7 +52,7 @@ class LivePage:
         self._writing: asyncio.Task[None] | None = None
         self._is_failing = False
         try:
-            check_writable(directory)
+            call_within(START_S, check_writable, directory)
         except FileNotFoundError:
             made = f"make it first: mkdir -p {shlex.quote(str(directory))}"
             raise UsageError(f"--page {directory}: no such directory; {made}") from None
@@ -75,8 +76,13 @@ class LivePage:
         elif late > 0:
             self._digest.move(late)
         self._digest.add(scene)
+        is_due = self._digest.ticks > 1 and time.monotonic() >= self._due_s
         is_free = self._writing is None or self._writing.done()
-        if is_free and self._digest.ticks > 1 and time.monotonic() >= self._due_s:
+        if is_due and not is_free and not self._is_failing:
+            self._is_failing = True
+            text = "--page: %s: not written in %d s: does its file system answer?"
+            _LOG.warning(text, self._path, EVERY_S)
+        if is_due and is_free:
             self._due_s = time.monotonic() + EVERY_S
             made = self._digest.copy()
             made.ticks = min(made.ticks, round(_SHOWN_S / scene.snapshot.interval_s))
@@ -114,10 +120,14 @@ def _locked(directory: Path) -> int | None:
     None where there is no such directory, or no locks. Raises UsageError where another watch has
     it.
     """
-    try:
+
+    def opened() -> int:
         found, place = directory.stat(), log_path().parent / "pages"
         make_directory(place)
-        lock = open_own(place / f"{found.st_dev}-{found.st_ino}.lock", os.O_CREAT | os.O_RDWR)
+        return open_own(place / f"{found.st_dev}-{found.st_ino}.lock", os.O_CREAT | os.O_RDWR)
+
+    try:
+        lock = call_within(START_S, opened)
     except OSError:
         return None
     try:

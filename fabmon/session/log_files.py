@@ -1,4 +1,5 @@
-"""Reads logs of jobs in blocks of whole lines: plain, gzip, or standard input."""
+"""Reads the files of a job, plain, gzip, or standard input: logs in blocks of whole lines, dumps of
+PyTorch's Flight Recorder whole."""
 
 from __future__ import annotations
 
@@ -6,15 +7,19 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from fabmon.analysis.job_log.job_log import MAX_PIECE, JobLog
+from fabmon.analysis.flight_recorder.dumps import Dump, is_dump, read_dump
+from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.line_filter import MAX_PIECE
 from fabmon.fabric.input_files import open_stream
 from fabmon.fabric.wire.messages import printable
-from fabmon.fabric.wording import file_error
-from fabmon.recording.format.frames import MAGIC
+from fabmon.fabric.wording import byte_count, file_error
 from fabmon.session.errors import UsageError
+from fabmon.session.file_kinds import is_prose, other_kind
 from fabmon.session.printing import progress
 
 STDIN = Path("-")
@@ -22,39 +27,39 @@ STDIN = Path("-")
 _BLOCK_BYTES = 1 << 20
 _MAX_BUFFERED = 4 * _BLOCK_BYTES
 """A line that is longer is read in parts, which overlap."""
+_MOST_DUMP_BYTES = 1 << 26
+"""A dump is read whole. One of 2000 collectives with 20 frames each has 4 MB."""
+_MOST_NAMED = 3
 _GZIP = b"\x1f\x8b"
 _GZIP_WINDOW = 31
-_OTHER_KINDS = (
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd: zstd -dc FILE | fabmon explain -"),
-    (b"\xfd7zXZ\0", "compressed with xz: xz -dc FILE | fabmon explain -"),
-    (b"BZh", "compressed with bzip2: bzip2 -dc FILE | fabmon explain -"),
-    (b"PK\3\4", "a zip archive: unzip -p FILE | fabmon explain -"),
-    (MAGIC, "a recording: give the log of the job, and this with --recording"),
-    *(
-        (b"\x80" + bytes([protocol]), "a pickle, as of PyTorch's flight recorder: see torchfrtrace")
-        for protocol in range(2, 6)
-    ),
-)
-_SAMPLE_BYTES = 1 << 16
-_CONTROLS = "\t\n\v\f\r\a\b\x1b"
-"""Of texts and terminals: a progress bar may be half of backspaces."""
-_MOST_GARBLED = 0.3
-"""Share of characters that are controls or no UTF-8, up to which a file is a text: of compressed
-and other binary files about half are; of logs, one in another encoding included, a few."""
 
 
-def read_logs(paths: Sequence[Path]) -> tuple[JobLog, list[str]]:
-    """What some logs say, and a note for each that could not be read to its end.
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """What the files of a job say: its `log`, the `dumps` of PyTorch's Flight Recorder among them,
+    and a note for each file that could not be read to its end."""
 
-    Shows a progress bar. Raises UsageError for a file that cannot be opened or is no text: nothing
-    is understood of it, and "no failure" would be said of it.
+    log: JobLog
+    dumps: list[Dump]
+    notes: list[str]
+
+
+def read_files(paths: Sequence[Path], redact: bool = False) -> JobFiles:
+    """What some files of a job say. With `redact` notes have no names of files.
+
+    Shows a progress bar. Raises UsageError for a file that cannot be opened or is of another kind:
+    nothing is understood of it, and "no failure" would be said of it. Of a text for people, such as
+    a README beside logs, nothing is read, which is a note.
     """
-    log, notes = JobLog(), []
+    log, notes = JobLog(), list[str]()
+    dumps: list[Dump] = []
+    prose, silent = list[str](), list[str]()
     total = sum(_size(path) for path in paths)
     done = 0
     with progress("reading", total) as report:
-        for path in paths:
+        for number, path in enumerate(paths, 1):
             name = log_name(path)
+            noted = f"log {number}" if redact else name
 
             def count(read: int) -> None:
                 nonlocal done
@@ -65,15 +70,58 @@ def read_logs(paths: Sequence[Path]) -> tuple[JobLog, list[str]]:
                 with (
                     nullcontext(sys.stdin.buffer) if path == STDIN else open_stream(path) as stream
                 ):
-                    for block in whole_lines(_texts(decompressed(stream, count), name)):
+                    blocks = decompressed(stream, count)
+                    first = next(blocks, b"")
+                    if is_dump(first):
+                        dumps.append(_dump(first, blocks, name))
+                        continue
+                    rest = [next(blocks, b"")] if is_prose(first) else []
+                    if rest == [b""] and not _is_copied(first, name):
+                        prose.append(noted)
+                        continue
+                    for block in whole_lines(_texts(chain((first, *rest), blocks), name)):
                         log.accept(block, name)
+                    if not log.has_line_of_job(name):
+                        silent.append(noted)
             except OSError as error:
                 raise UsageError(f"{name}: {file_error(error)}") from None
             except zlib.error as error:
-                notes.append(f"{name}: not read to its end: invalid gzip: {error}")
+                notes.append(f"{noted}: not read to its end: invalid gzip: {error}")
             except EOFError:
-                notes.append(f"{name}: the compressed file is truncated: read as far as it goes")
-    return log, notes
+                notes.append(f"{noted}: the compressed file is truncated: read as far as it goes")
+    if prose and len(prose) == len(paths):
+        raise UsageError(f"{_some(prose)}: no log, but a text for people: give the log of the job")
+    if prose:
+        notes.append(f"no log, but a text for people, and not read: {_some(prose)}")
+    if silent:
+        notes.append(f"no line of NCCL, PyTorch or a launcher: {_some(silent)}")
+    return JobFiles(log, dumps, notes)
+
+
+def _is_copied(text: bytes, name: str) -> bool:
+    """Whether sentences are a message of a log that was copied without what was before it: lines of
+    a job, all of which are understood."""
+    log = JobLog()
+    for block in whole_lines(iter((text,))):
+        log.accept(block, name)
+    return log.has_line_of_job(name) and not log.unread_lines
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def _dump(first: bytes, blocks: Iterator[bytes], name: str) -> Dump:
+    data = bytearray(first)
+    try:
+        for block in blocks:
+            data += block
+            if len(data) > _MOST_DUMP_BYTES:
+                return Dump(name, -1, error=f"it is larger than {byte_count(_MOST_DUMP_BYTES)}")
+    except (EOFError, zlib.error):
+        return Dump(name, -1, error="the compressed file is truncated or invalid")
+    return read_dump(bytes(data), name)
 
 
 def _size(path: Path) -> int:
@@ -89,23 +137,12 @@ def log_name(path: Path) -> str:
 
 
 def _texts(blocks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """The blocks of a text. Raises UsageError where they begin as of another kind of file."""
+    """The blocks of a log. Raises UsageError where they begin as of another kind of file."""
     for number, block in enumerate(blocks):
-        kind = "" if number else _other_kind(block)
+        kind = "" if number else other_kind(block)
         if kind:
             raise UsageError(f"{name}: no log, but {kind}")
         yield block
-
-
-def _other_kind(block: bytes) -> str:
-    """What a file is that begins so, with what to do; empty for a text. A text may have NULs: where
-    a log was truncated while it was written, its beginning is a hole."""
-    for begin, kind in _OTHER_KINDS:
-        if block.startswith(begin):
-            return kind
-    text = block[:_SAMPLE_BYTES].replace(b"\0", b"").decode("utf-8", "replace")
-    garbled = sum(each == "\ufffd" or (each < " " and each not in _CONTROLS) for each in text)
-    return "a binary file" if garbled > _MOST_GARBLED * len(text) else ""
 
 
 def decompressed(stream: IO[bytes], count: Callable[[int], None]) -> Iterator[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from fabmon.report.doctor import DoctorRecord, examine
 from fabmon.session import event_loop
 from fabmon.session.node_selection import JobSources
 from fabmon.session.session import Session
+from fabmon.session.stderr_lines import say
 
 _DOCTOR_FRAMES = 3
 """Frames of a node before it is judged: rates need two, and a first read may be slow."""
@@ -55,7 +55,8 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
             snapshot.jobs.report is not None
             and all(
                 (
-                    surveyor.frames_of(host.name) >= _frames_needed(host)
+                    surveyor.frames_of(host.name)
+                    >= (_EXPORTER_FRAMES if host.via == "exporters" else _DOCTOR_FRAMES)
                     and (not reads_fabric(host) or has_read_fabric(surveyor, snapshot, host))
                 )
                 or snapshot.statuses[host.name].state in _GONE
@@ -68,10 +69,6 @@ async def examine_nodes(session: Session, hosts: Sequence[Host], duration_s: flo
     return examine(surveyor.survey(snapshot))
 
 
-def _frames_needed(host: Host) -> int:
-    return _EXPORTER_FRAMES if host.via == "exporters" else _DOCTOR_FRAMES
-
-
 async def examine_prometheus(session: Session, feed: PrometheusFeed) -> DoctorRecord | None:
     """The doctor's record of what a Prometheus server has of each node; None where the server does
     not answer, which is printed."""
@@ -82,7 +79,7 @@ async def examine_prometheus(session: Session, feed: PrometheusFeed) -> DoctorRe
         try:
             await feed.open()
         except PrometheusError as error:
-            print(f"fabmon: {error}", file=sys.stderr)
+            say(str(error))
             return None
         history = session.history(feed.hosts, feed.interval_s)
         async for tick in feed.past(_PAST_TICKS * feed.interval_s):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from fabmon.feeds.squeue import running_jobs
 from fabmon.session import event_loop
 from fabmon.session.errors import UsageError
 from fabmon.session.slow_files import said_if_slow
+from fabmon.session.stderr_lines import say
 
 _SLOTS = re.compile(r"\S+(:\d+$|\s.*\bslots=\d+)")
 """A line of a hostfile of MPI or DeepSpeed."""
@@ -91,7 +91,7 @@ def select_nodes(
         )
     own, problem = (None, "") if is_named else _own_job(environment)
     if problem:
-        print(f"fabmon: {problem}: this machine is watched", file=sys.stderr)
+        say(f"{problem}: this machine is watched")
     if own is not None:
         return Selection(_hosts_of([own]), *2 * (f"job {own.number}",), (own,))
     hosts = selected_hosts(path, names)
@@ -159,10 +159,9 @@ def _running(
     found = tuple(job for job in running if wanted.matches(job))
     # Processes show the number of their job alone.
     if wanted.job and not found and not is_slurm_known and named and sources.on_nodes is not None:
-        print(
-            f"fabmon: {'; '.join(reasons)}: looking for {wanted} among the processes of"
-            f" {plural(len(named), 'node')}",
-            file=sys.stderr,
+        say(
+            f"{'; '.join(reasons)}: looking for {wanted} among the processes of"
+            f" {plural(len(named), 'node')}"
         )
         seen = sources.on_nodes(named)
         running += seen

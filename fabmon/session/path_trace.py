@@ -30,6 +30,7 @@ from fabmon.report.trace import ForwardedTraceRecord, TraceRecord, forwarded_tra
 from fabmon.session.errors import UsageError
 from fabmon.session.node_queries import reads_fabric
 from fabmon.session.session import Session
+from fabmon.session.stderr_lines import say
 
 DPORT = 4791
 """UDP destination port of RoCE v2."""
@@ -195,8 +196,7 @@ async def trace_paths(
             raise TraceFailed(refused)
         if sys.stderr.isatty():
             expected_s = max(_USUAL_S, len(sports) * request.probes)
-            said = f"fabmon: tracing {len(sports)} source ports, about {interval(expected_s)}"
-            print(said, file=sys.stderr)
+            say(f"tracing {len(sports)} source ports, about {interval(expected_s)}")
         await _until(
             feed,
             collected,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fabmon.error_log import log_path
 from fabmon.fabric.time_window import TimeWindow
 from fabmon.fabric.wording import Unit, file_error
+from fabmon.limited_thread import START_S, call_within
 from fabmon.private_files import make_directory, open_own, replace_file
 from fabmon.session.config import Config, ScreenConfig
 from fabmon.session.screen_values import is_known, key_table
@@ -48,12 +49,16 @@ def screen_settings(
     return settings
 
 
+_OF_WHAT_IS_SHOWN = ("metric", "window")
+
+
 @dataclass(frozen=True, slots=True)
 class ScreenMemory:
     """The choices of the screen that are kept from run to run.
 
     `kept` are those of the last runs; `problem` is why they could not be read, or empty. With
-    `is_live` the metric is one of them: in a replay and in the demo it belongs to what is shown.
+    `is_live` metric and window are two of them: in a replay and in the demo they belong to what is
+    shown.
     """
 
     config: Config
@@ -67,7 +72,7 @@ class ScreenMemory:
         values, problem = load_kept() if config.screen.remember else ({}, "")
         kept = {name: value for name, value in values.items() if is_known(name, value)}
         if not is_live:
-            kept.pop("metric", None)
+            kept = {name: value for name, value in kept.items() if name not in _OF_WHAT_IS_SHOWN}
         return cls(config, is_live, kept, problem)
 
     def preferences(self, theme: str | None) -> Preferences:
@@ -90,9 +95,9 @@ class ScreenMemory:
         if not self.config.screen.remember:
             return ""
         old, new = as_settings(before), as_settings(after)
-        if not self.is_live:
-            new.pop("metric")
-        return keep({name: value for name, value in new.items() if value != old[name]})
+        left_out = () if self.is_live else _OF_WHAT_IS_SHOWN
+        changed = {name: value for name, value in new.items() if value != old[name]}
+        return keep({name: value for name, value in changed.items() if name not in left_out})
 
 
 def start_screen(
@@ -134,7 +139,7 @@ def load_kept() -> tuple[dict[str, Any], str]:
     """
     try:
         path = kept_path()
-        values = json.loads(_read(path))
+        values = json.loads(call_within(START_S, _read, path))
     except FileNotFoundError:
         return {}, ""
     except OSError as error:

@@ -25,6 +25,7 @@ from fabmon.session import printing
 from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
 from fabmon.session.event_loop import EndSignals
 from fabmon.session.recorder_setup import DEMO_MARK
+from fabmon.session.stderr_lines import say
 from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -100,6 +101,12 @@ def is_screen(options: RunOptions) -> bool:
     return is_wanted and not why_no_screen()
 
 
+def is_report(options: RunOptions) -> bool:
+    """Whether the options ask for one report, or there is no terminal for a screen."""
+    is_single = options.style not in ("jsonl", FINDINGS) and options.picture is None
+    return is_single and (options.once or not can_draw())
+
+
 async def show(
     scenes: AsyncIterator[Scene],
     options: RunOptions,
@@ -117,7 +124,7 @@ async def show(
         printing.log_to_stderr()
         assert signals is not None, "a service has them from its start"
         return await _serve_findings(scenes, options, facts, signals)
-    if options.picture is None and (options.once or not can_draw()):
+    if is_report(options):
         printing.log_to_stderr(nodes=False)
         return await printing.print_once(scenes, options.style or "table", options.duration_s)
     if options.picture is not None:
@@ -150,7 +157,7 @@ async def _serve_findings(
                 taker(scene)
 
         # Not before: what is wrong with the options is said instead.
-        print(f"fabmon: {facts.watched}", file=sys.stderr, flush=True)
+        say(facts.watched)
         return await printing.print_findings(scenes, options.duration_s, take, signals)
 
 
@@ -181,7 +188,7 @@ async def _answer_questions(
         why = f"{path or error.filename or ''}: {error.strerror or error}".lstrip(": ")
         if wanted is not None:
             raise cannot_write(wanted, error) from None
-        print(f"fabmon: no questions are answered: {why}", file=sys.stderr)
+        say(f"no questions are answered: {why}")
 
 
 async def show_screen(
@@ -207,7 +214,7 @@ async def show_screen(
     if facts.preferences is not None:
         problem = await _kept(facts.preferences.keep, app.screen_state.choices)
     if problem:
-        print(f"fabmon: {problem}", file=sys.stderr)
+        say(problem)
     status = signals.status or app.return_code
     if status or scenes is None:
         return Exit(status or Exit.OK)
@@ -247,7 +254,7 @@ async def _take_picture(app: FabmonApp, path: Path, after_s: float | None) -> Ex
     await app.run_async(headless=True, size=_PICTURE_SIZE, auto_pilot=take)
     if failure is not None:
         raise OutputError(f"{path}: {file_error(failure)}")
-    print(f"fabmon: wrote {path}", file=sys.stderr)
+    say(f"wrote {path}")
     return Exit.OK
 
 
@@ -263,7 +270,7 @@ def _write_picture(path: Path, svg: str) -> None:
 
 def warn_of_simulation() -> None:
     """Print to standard error that a report is of the demo."""
-    print(f"fabmon: {DEMO_MARK}: nothing in this report is real", file=sys.stderr)
+    say(f"{DEMO_MARK}: nothing in this report is real")
 
 
 def check_writable(path: Path) -> None:
@@ -285,7 +292,7 @@ def can_draw() -> bool:
     """Whether the screen can be drawn; if not, prints why to standard error."""
     why = why_no_screen()
     if why:
-        print(f"fabmon: {why}: one report instead of the screen", file=sys.stderr)
+        say(f"{why}: one report instead of the screen")
     return not why
 
 

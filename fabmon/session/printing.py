@@ -23,14 +23,16 @@ from fabmon.fabric.model import Node
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration
+from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import byte_count, file_error
 from fabmon.feeds.log_digest import NODES_LOG, SSH_LOG
 from fabmon.private_files import new_file
 from fabmon.report.output import as_json, folded
 from fabmon.report.scene_report import JsonLines, finding_lines, report_json, table
-from fabmon.session.errors import Exit, OutputError, UsageError, cannot_write
+from fabmon.session.errors import Exit, OutputError, cannot_write
 from fabmon.session.event_loop import EndSignals
 from fabmon.session.line_printer import LinePrinter
+from fabmon.session.stderr_lines import LineFormatter, say
 
 _Record = TypeVar("_Record")
 
@@ -202,7 +204,9 @@ def _has_settled(scene: Scene, node: Node) -> bool:
 
 def log_to_stderr(*, nodes: bool = True) -> None:
     """Print warnings to standard error; those of nodes that are lost where no report names them."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="fabmon: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(NODES_LOG).setLevel(logging.NOTSET if nodes else logging.CRITICAL)
     logging.getLogger("fabmon.recording").setLevel(logging.INFO)  # Files that were removed.
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
@@ -306,8 +310,6 @@ def output(path: Path | None) -> Iterator[IO[bytes]]:
     with ExitStack() as file:
         try:
             stream = file.enter_context(new_file(path))
-        except FileExistsError:
-            raise UsageError(f"{path}: this file exists already") from None
         except OSError as error:
             raise cannot_write(path, error) from None
         written = file.pop_all()
@@ -323,7 +325,7 @@ def print_written(path: Path, from_ns: int, until_ns: int) -> None:
     times = f"{date_time(from_ns)} to {date_time(until_ns)}"
     length = duration((until_ns - from_ns) / 1e9)
     size = byte_count(path.stat().st_size)
-    print(f"fabmon: wrote {path}: {size}, {times} ({length})", file=sys.stderr)
+    say(f"wrote {path}: {size}, {times} ({length})")
 
 
 def _abandon_output(error: OSError) -> bool:
@@ -358,14 +360,14 @@ def progress(what: str, total: float, unit: str = "bytes") -> Iterator[Progress]
         "share": (rich.TaskProgressColumn(),),
     }
     bar = rich.Progress(
-        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(),
         *columns[unit],
         rich.TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(what, total=total, pace="")
+    task = bar.add_task(printable(what), total=total, pace="")
     began_s = time.monotonic()
     shown = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -22,7 +21,8 @@ from fabmon.session.node_selection import inspector_of, selected_hosts
 from fabmon.session.presentation import RunOptions
 from fabmon.session.printing import redacted_log
 from fabmon.session.session import Session
-from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, shown_hosts
+from fabmon.session.stderr_lines import say
+from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, kept_by, shown_hosts
 from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def _show_prometheus(
     try:
         await feed.open()
     except PrometheusError as error:
-        print(f"fabmon: {shown(str(error))}", file=sys.stderr)
+        say(shown(str(error)))
         return Exit.NO_NODE
     title = REDACTED_TITLE if redactor else feed.title
     facts = RunFacts(
@@ -95,7 +95,7 @@ async def _show_prometheus(
         feed.interval_s,
         redacted(feed.past(past_s), redactor),
         cluster=title,
-        known_from=" ".join(filter(None, ("redacted" if redactor else "", *asked))),
+        known_from=kept_by(" ".join(filter(None, asked)), feed.hosts, redactor),
     ).show()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from fabmon.report.ras_records import RasRecord
 from fabmon.report.ras_report import RankNames, Wire, ras_record, redacted_ras_record
 from fabmon.session import event_loop
 from fabmon.session.errors import Exit, UsageError, cannot_write
-from fabmon.session.log_files import read_logs
+from fabmon.session.log_files import read_files
 from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
 from fabmon.session.node_queries import collect_fabric
 from fabmon.session.played_part import PlayedPart, play_part
@@ -82,7 +83,9 @@ def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
     """The status of a job, and the exit status. Raises UsageError, RasUnreachable."""
     _check(options)
     hosts = _read_hosts(options.hosts)
-    log, notes = read_logs(options.logs) if options.logs else (None, [])
+    files = read_files(options.logs)
+    log, notes = files.log if options.logs else None, files.notes
+    notes += [f"{each.source}: fabmon explain reads dumps" for each in files.dumps]
     statuses = [_read_answer(path) for path in options.answers]
     source, asked_ns = str(options.answers[-1]) if options.answers else "", None
     if options.host is not None:
@@ -126,6 +129,10 @@ def _check(options: RasOptions) -> None:
             "name a host to ask (--host HOST), or a file with what ncclras printed; a query can"
             " crash a job with some versions of NCCL: see fabmon ras --help"
         )
+    files = Counter(path.resolve() for path in options.answers)
+    twice = next((path for path in options.answers if files[path.resolve()] > 1), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is given twice: compare answers of different times")
     if options.host is None and (options.nccl_version or options.direct or options.save):
         raise UsageError("--nccl-version, --direct and --save are for a query: add --host HOST")
     if (
@@ -165,8 +172,6 @@ def parsed_answer(content: bytes, source: str) -> JobStatus:
 def _write(path: Path, content: bytes) -> None:
     try:
         write_new(path, content)
-    except FileExistsError:
-        raise UsageError(f"{path}: this file exists already") from None
     except OSError as error:
         raise cannot_write(path, error) from None
 

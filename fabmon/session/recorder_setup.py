@@ -22,6 +22,7 @@ from fabmon import __version__
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import byte_count, file_error, plural
+from fabmon.limited_thread import START_S, call_within
 from fabmon.private_files import check_private, make_directory
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import SessionRecord
@@ -59,8 +60,24 @@ def recorder_for(
     """A recorder to a file. `console` is the name of the recording machine (None: this one).
 
     Raises UsageError with the reason, also where the directory does not exist: its name may be
-    mistyped. Raises OutputError where the disk is full.
+    mistyped, and where its file system does not answer. Raises OutputError where the disk is full.
     """
+    try:
+        return call_within(
+            START_S, _recorder_for, path, hosts, interval_s, title, rotation, console
+        )
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _recorder_for(
+    path: Path,
+    hosts: Sequence[Host],
+    interval_s: float,
+    title: str,
+    rotation: Rotation | None,
+    console: str | None,
+) -> Recorder:
     if not path.parent.is_dir():
         if path.parent.exists():
             raise UsageError(f"{path}: {path.parent} is not a directory")
@@ -78,8 +95,6 @@ def recorder_for(
     )
     try:
         return Recorder(Segments(path, rotation or Rotation()), session)
-    except OSError as error:
-        raise cannot_write(path, error) from None
     except RecordingError as error:
         raise UsageError(f"{error}: choose another file to record to") from None
 
@@ -127,13 +142,17 @@ def ring_recorder(
         home /= _DEMO_DIRECTORY
     rotation = Rotation(every_bytes=max_bytes // _RING_FILES, keep_bytes=max_bytes)
     path = home / _ring_name(os.getpid()) / "live.fabrec"
-    try:
+
+    def begin() -> Recorder:
         base = ring_home(config)
         for each in (base, home, path.parent):
             make_directory(each)
             check_private(each, base)
         _remove_old_rings(home)
         return recorder_for(path, hosts, interval_s, title, rotation, console)
+
+    try:
+        return call_within(START_S, begin)
     except PermissionError as error:
         return f"not recording: {_refusal(error)}"
     except OSError as error:

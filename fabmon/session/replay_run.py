@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from fabmon.recording.reading.raw_chunks import raw_chunks
 from fabmon.recording.reading.time_parsing import KnownTimes, TimeError
 from fabmon.recording.reading.timeline import Timeline, files_of
 from fabmon.recording.writing.cut import redacted_hosts
-from fabmon.recording.writing.segments import Rotation, Segments
+from fabmon.recording.writing.segments import Rotation, Segments, size_of
 from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.session import event_loop
 from fabmon.session.config import RecordingConfig
@@ -35,6 +34,7 @@ from fabmon.session.presentation import can_draw, show_screen, warn_of_simulatio
 from fabmon.session.printing import Progress, log_to_stderr, print_last, print_lines, progress
 from fabmon.session.recorder_setup import DEMO_MARK, last_ring
 from fabmon.session.session import Session, scenes_of
+from fabmon.session.stderr_lines import say
 from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
     if not files:
         raise UsageError("name a recording")
     try:
-        with progress("opening", sum(map(_size, files_of(files)))) as report:
+        with progress("opening", sum(map(size_of, files_of(files)))) as report:
             timeline = Timeline(files, report)
     except RecordingError as error:
         raise UsageError(str(error)) from None
@@ -180,19 +180,19 @@ def open_recordings(files: Sequence[Path]) -> Iterator[Timeline]:
         try:
             yield timeline
         finally:
-            read = {each.path for each in timeline.files}
+            read = {each.path for each in timeline.every_file}
             for path, loss in timeline.losses:
                 # Of a file that is not read at all, the reason is what it says where it is named.
                 where = f"bytes {loss.offset} to {loss.end} are lost: " if path in read else ""
-                print(f"fabmon: {printable(str(path))}: {where}{loss.text}", file=sys.stderr)
+                say(f"{path}: {where}{loss.text}")
 
 
 def check_ticks(timeline: Timeline) -> None:
     """Raises UsageError for recordings of which no tick can be read: what is said of them would be
     of 1970, or of nothing."""
-    first = timeline.start_ns and next(timeline.ticks(timeline.start_ns, timeline.until_ns), None)
-    if not first:
-        names = ", ".join(printable(str(each.path)) for each in timeline.files)
+    first = next(timeline.ticks(timeline.start_ns, timeline.until_ns), None)
+    if first is None:
+        names = ", ".join(str(each.path) for each in timeline.files)
         is_lost = bool(timeline.losses)
         raise UsageError(f"{names}: {'no tick can be read' if is_lost else 'no tick is recorded'}")
 
@@ -207,7 +207,7 @@ def compare_checksums(timeline: Timeline) -> None:
     that reads little of a file finds its damage too."""
     left = _MOST_COMPARED_BYTES
     with progress("checking", min(left, timeline.size)) as report:
-        for each in timeline.files:
+        for each in timeline.every_file:
             if each.size <= left:
                 for done in each.compare_checksums():
                     report(_MOST_COMPARED_BYTES - left + done)
@@ -223,14 +223,6 @@ def _rotated(path: Path) -> str:
     return f"; record --rotate wrote {names}: name these files, or their directory"
 
 
-def _size(path: Path) -> int:
-    """Bytes of a file; 0 of one that a rotation has removed."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
 def last_screen(config: RecordingConfig) -> Path:
     """The ring of the screen that was shown last, named on standard error. Raises UsageError if
     there is none to trust."""
@@ -240,7 +232,7 @@ def last_screen(config: RecordingConfig) -> Path:
         raise UsageError(f"{error.filename}: {file_error(error)}") from None
     if ring is None:
         raise UsageError("name a recording: no screen was recorded on this machine")
-    print(f"fabmon: the recording of the last screen: {ring}", file=sys.stderr)
+    say(f"the recording of the last screen: {ring}")
     return ring
 
 
@@ -268,7 +260,7 @@ def time_range(
     except TimeError as error:
         raise UsageError(str(error)) from None
     for note in notes:
-        print(f"fabmon: {note}", file=sys.stderr)
+        say(note)
     return begin, end, notes
 
 
@@ -368,9 +360,9 @@ def study_range(
     if missing and hosts.isdisjoint(mine or ()):
         raise _unknown("--mine", missing[0], "no host has such a name", hosts)
     if missing:
-        print(f"fabmon: --mine: not in the recording: {name_list(missing, 5)}", file=sys.stderr)
+        say(f"--mine: not in the recording: {name_list(missing, 5)}")
     study = Study(port_filter(links), mine, zone)
-    name = printable(timeline.files[0].path.name)
+    name = timeline.files[0].path.name
     chunks = raw_chunks(timeline, from_ns, until_ns)
     with progress(f"reading {name}", (until_ns - from_ns) / 1e9, "s") as report:
         for chunk in session.chunk_builder().of(chunks, from_ns, until_ns):
@@ -387,7 +379,7 @@ def _unknown(option: str, text: str, what: str, names: Iterable[str]) -> UsageEr
     """That nothing has a name, with the most similar ones."""
     near = nearest(text, names, 3)
     hint = f": did you mean {' or '.join(near)}?" if near else ""
-    return UsageError(f"{option} {printable(text)}: {what}{hint}")
+    return UsageError(f"{option} {text}: {what}{hint}")
 
 
 def _port_names(session: Session, timeline: Timeline, at_ns: int) -> Iterator[str]:

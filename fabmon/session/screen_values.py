@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,21 +13,12 @@ from fabmon.session.errors import UsageError
 from fabmon.tui import keys
 from fabmon.tui.choices import AUTO, SHARES
 from fabmon.tui.key_table import KEYS
-from fabmon.tui.keys import Key
+from fabmon.tui.keys import Key, character_name, shown
 from fabmon.tui.metrics import METRIC_NAMES
 from fabmon.tui.palette import RAMPS, Theme
 
 FIXED = frozenset({"escape", "enter", "up", "down", "left", "right", "ctrl+c", "ctrl+q"})
 """These keys keep their actions: texts name them, and nobody is to be locked out."""
-_CHARACTERS = {
-    "solidus": "slash",
-    "reverse_solidus": "backslash",
-    "commercial_at": "at",
-    "hyphen_minus": "minus",
-    "plus_sign": "plus",
-    "low_line": "underscore",
-}
-"""Unicode's names of characters -> Textual's names of their keys, where they differ."""
 _SPECIAL = {
     "enter": "enter", "tab": "tab", "esc": "escape", "escape": "escape", "space": "space",
     "backspace": "backspace", "delete": "delete", "insert": "insert", "home": "home", "end": "end",
@@ -37,8 +27,6 @@ _SPECIAL = {
     "↑": "up", "↓": "down", "←": "left", "→": "right",
     **{f"f{number}": f"f{number}" for number in range(1, 25)},
 }  # fmt: skip
-_SHOWN = {"escape": "esc", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End",
-          "up": "↑", "down": "↓", "left": "←", "right": "→"}  # fmt: skip
 _MODIFIERS = ("ctrl", "alt", "shift")
 
 
@@ -75,16 +63,6 @@ def mapped(table: Sequence[Key], mapping: Mapping[str, Sequence[str]]) -> tuple[
     return result
 
 
-def shown(key: str) -> str:
-    """A key as the footer shows it: `esc`, `ctrl+p`, `?`."""
-    *modifiers, last = key.split("+")
-    if last in _SHOWN:
-        return "+".join([*modifiers, _SHOWN[last]])
-    by_name = {_character_name(chr(code)): chr(code) for code in range(33, 127)}
-    last = last.upper() if re.fullmatch(r"f\d+", last) else by_name.get(last, last)
-    return "+".join([*modifiers, last])
-
-
 def _parts(key: Key) -> list[str]:
     return [part for part in key.keys.split(",") if part]
 
@@ -93,7 +71,7 @@ def _with(key: Key, names: Iterable[str] | None) -> Key:
     if names is None:
         return key
     every = [*dict.fromkeys([*names, *(each for each in _parts(key) if each in FIXED)])]
-    return replace(key, keys=",".join(every), shown=" ".join(map(shown, every)))
+    return replace(key, keys=",".join(every), only_shown="")
 
 
 def _refuse_two_meanings(table: Sequence[Key], wanted: Mapping[str, Sequence[str]]) -> None:
@@ -128,7 +106,7 @@ def _key_name(action: str, text: str) -> str:
         raise KeyMapError(action, _unknown(text))
     name = last if len(last) == 1 and last.isalnum() else _SPECIAL.get(last.lower(), "")
     if not name and len(last) == 1 and last.isprintable():
-        name = _character_name(last)
+        name = character_name(last)
     if not name:
         raise KeyMapError(action, _unknown(text))
     if "ctrl" in map(str.lower, modifiers):
@@ -138,13 +116,6 @@ def _key_name(action: str, text: str) -> str:
 
 def _unknown(text: str) -> str:
     return f"there is no key {text!r}: write a character, or a key such as space, f2 or ctrl+k"
-
-
-def _character_name(character: str) -> str:
-    if character.isalnum():
-        return character
-    name = unicodedata.name(character, "").lower().replace("-", "_").replace(" ", "_")
-    return _CHARACTERS.get(name, name)
 
 
 VALUES: Mapping[str, Sequence[object]] = {

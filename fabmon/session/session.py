@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext
@@ -28,6 +29,7 @@ from fabmon.session.config import Config, load, load_topology, user_file
 from fabmon.session.errors import UsageError
 from fabmon.session.kept_findings import KeptFindings
 from fabmon.session.slow_files import said_if_slow
+from fabmon.session.stderr_lines import LineFormatter
 
 if TYPE_CHECKING:
     from fabmon.alerts.delivery import Alerts
@@ -51,6 +53,8 @@ class Session(SceneBuilder):
         model: Path | None = None,
     ) -> Session:
         """The session that the options describe. Raises UsageError."""
+        if logging.lastResort is not None:  # What is logged before a run says where to.
+            logging.lastResort.setFormatter(LineFormatter())
         with said_if_slow(config or user_file()):
             settings = load(config, model)
         with said_if_slow((*topologies, config or user_file())[0]):
@@ -171,10 +175,12 @@ async def scenes_of(
     async with alerts or nullcontext():
         with nullcontext() if kept is None else closing(kept):
             async for tick in ticks:
+                if kept is not None and (arrived := kept.arrived()):
+                    pipeline.take_up(arrived)
                 scene = pipeline.accept(tick)
                 garbage.accept(tick)
                 if kept is not None:
                     await kept.accept(scene)
                 if alerts is not None:
-                    alerts.accept(scene)
+                    alerts.accept(scene, are_known=kept is None or kept.is_known)
                 yield scene

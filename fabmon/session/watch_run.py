@@ -22,7 +22,7 @@ from fabmon.session.presentation import RunOptions, check_writable, is_screen, l
 from fabmon.session.printing import NodesReached, redacted_log
 from fabmon.session.prometheus_run import watch_prometheus
 from fabmon.session.session import Session, scenes_of
-from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, shown_hosts
+from fabmon.session.watched_feed import REDACTED_TITLE, WatchedFeed, kept_by, shown_hosts
 from fabmon.tui.run_facts import AskBurst, RunFacts
 
 
@@ -76,7 +76,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
                 shown_hosts(hosts, redactor),
                 interval_s,
                 cluster=title,
-                known_from=f"{'redacted ' if redactor else ''}{selection.known_from}",
+                known_from=kept_by(selection.known_from, hosts, redactor),
                 ras_hosts=() if redactor else hosts,
             ).show()
 

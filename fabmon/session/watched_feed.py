@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
@@ -20,6 +21,7 @@ from fabmon.session.event_loop import EndSignals
 from fabmon.session.presentation import FINDINGS, RunOptions, is_screen, show
 from fabmon.session.recorder_setup import DEMO_MARK, describe_status, recorder_for, ring_recorder
 from fabmon.session.session import Session, scenes_of
+from fabmon.session.stderr_lines import say
 from fabmon.tui.run_facts import RunFacts
 
 if TYPE_CHECKING:
@@ -142,9 +144,20 @@ class WatchedFeed:
             if isinstance(recorder, Recorder):
                 status = recorder.close()
                 if path is not None:
-                    print(f"fabmon: {describe_status(status)}", file=sys.stderr)
+                    say(describe_status(status))
 
 
 def shown_hosts(hosts: Sequence[Host], redactor: Redactor | None) -> list[Host]:
     """Hosts by the names that are shown."""
     return list(hosts) if redactor is None else [redactor.host(host) for host in hosts]
+
+
+def kept_by(known_from: str, hosts: Sequence[Host], redactor: Redactor | None) -> str:
+    """What findings and alerts of these nodes are kept by between two runs.
+
+    With pseudonyms, which node has which is part of it: `host-2` of other hosts is another node.
+    """
+    if redactor is None:
+        return known_from
+    numbered = "\0".join(f"{redactor.host(each).name}={each.name}" for each in hosts)
+    return f"redacted {hashlib.sha256(numbered.encode()).hexdigest()[:16]} {known_from}"

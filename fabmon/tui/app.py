@@ -62,8 +62,8 @@ _DRAW_LATE_S = 1.0
 _SILENT_TICKS = 3
 """So many missed ticks are reported."""
 _INTERRUPTED = 130
-_LONG_S = 3600
-"""For how long a message is shown that must not be missed: until the next one."""
+_LONG_S = 60
+"""For how long the name of a part of a recording is shown: it is to be given to somebody."""
 _SCENES = "scenes"
 _RAS = "ras"
 

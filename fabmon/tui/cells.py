@@ -162,7 +162,7 @@ def encode(
     codes[absent] = ABSENT
     if heat.counted_by:
         codes[absent & snapshot.is_stuck(heat.counted_by)] = STUCK
-    if heat.traffic:
+    if heat.is_traffic:
         flowing = np.isfinite(snapshot.column(heat.columns[0])) & absent
         codes[flowing] = UNRATED
         codes[flowing & np.isfinite(line_rate_bps)] = DOUBTFUL

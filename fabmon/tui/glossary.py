@@ -165,8 +165,6 @@ lost
 lost bandwidth
     1 - what the slowed ports send over what they could: their line rate, or a fair share of the
     group.
-marks per Gbit
-    packets with an ECN mark that a NIC received, for each 10^9 bits that it received.
 matrix
     the switches of one tier by those of the tier above. The left half of a cell is the traffic up,
     the right half the traffic down, on the busiest link of the pair. `?`: the switch above is not

@@ -276,9 +276,9 @@ class GridBuilder:
         )
 
 
-def widest(count: int, room: int, shapes: Sequence[Shape] = SHAPES) -> Shape | None:
+def widest(count: int, room: int) -> Shape | None:
     """The widest cells of which `count` fit; None if even the smallest do not."""
-    return next((shape for shape in shapes if count * sum(shape) - shape[1] <= room), None)
+    return next((shape for shape in SHAPES if count * sum(shape) - shape[1] <= room), None)
 
 
 def merged(cells: Sequence[Members], count: int) -> tuple[Members, ...]:

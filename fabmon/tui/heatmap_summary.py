@@ -77,7 +77,7 @@ def summary_of(units: Iterable[Unit], frame: Frame) -> Summary | None:
         hosts, uplinks = min(hosts, max(4, hosts // 2)), min(uplinks, max(4, uplinks // 2))
 
 
-def caption(units: Sequence[Unit], frame: Frame, summary: Summary, title: str = "") -> Piece:
+def caption(units: Sequence[Unit], frame: Frame, summary: Summary) -> Piece:
     """The labels above the rows of units."""
     largest = max(units, key=lambda unit: sum(len(ports) for _, ports in unit.uplinks))
     strips = unit_strips(largest, frame, summary)
@@ -94,7 +94,7 @@ def caption(units: Sequence[Unit], frame: Frame, summary: Summary, title: str = 
     labels.append((frame.cells_x + summary.width + 1, most))
     if largest.hosts:
         labels += _curve_labels(_unit_curve(frame, summary))
-    return Piece(Kind.CAPTION, frame.x, title, labels=tuple(labels))
+    return Piece(Kind.CAPTION, frame.x, "", labels=tuple(labels))
 
 
 def _numbers(unit: Unit, strip: Strip) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,36 +46,65 @@ _NAMES = {
     "share(5)": "more_findings",
     "share(-5)": "fewer_findings",
     "began": "finding_start",
+    "focus_next": "next_panel",
+    "focus_previous": "previous_panel",
     "display('ramp')": "palette",
-    "display('jobs')": "job_colours",
     "display('unit')": "units",
 }
 """Names of actions with numbers, and of those that fabmon.toml and the screen call otherwise."""
+_CHARACTERS = {
+    "solidus": "slash",
+    "reverse_solidus": "backslash",
+    "commercial_at": "at",
+    "hyphen_minus": "minus",
+    "plus_sign": "plus",
+    "low_line": "underscore",
+}
+"""Unicode's names of characters -> Textual's names of their keys, where they differ."""
+_SHOWN = {"escape": "esc", "pageup": "PgUp", "pagedown": "PgDn", "home": "Home", "end": "End",
+          "up": "↑", "down": "↓", "left": "←", "right": "→"}  # fmt: skip
 AT_ONCE = ("quit", "interrupt", "jump", "filter")
 """Actions that the app takes before any widget: those that quit also work in menus, and what is
 typed right after those that open an input goes there."""
 
 
+def character_name(character: str) -> str:
+    """Textual's name of the key of a character: `question_mark`."""
+    if character.isalnum():
+        return character
+    name = unicodedata.name(character, "").lower().replace("-", "_").replace(" ", "_")
+    return _CHARACTERS.get(name, name)
+
+
+_BY_NAME = {character_name(chr(code)): chr(code) for code in range(33, 127)}
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One action: its Textual name, its keys as Textual names them, and as they are shown.
+    """One action: its Textual name, and its keys as Textual names them.
 
     `scope` is the view or the kind of widget that the key works in. `label` is its word in the
     footer (empty: not in the footer), `title` its name in the command palette (empty: not there).
     With `only_views` it is in the footers of these views only. `past_label` is its word in the
     footer while the screen shows a time in the past, where these keys come first; a key of one
     view then comes before all others. Without `keys` the action is in the command palette only.
+    `only_shown` is for keys that are not all shown.
     """
 
     action: str
     keys: str
-    shown: str
     help: str
     scope: str = EVERYWHERE
     label: str = ""
     title: str = ""
     only_views: tuple[str, ...] = ()
     past_label: str = ""
+    only_shown: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The keys as the footer and the help show them: `g Home`."""
+        return self.only_shown or " ".join(map(shown, filter(None, self.keys.split(","))))
 
     @property
     def name(self) -> str:
@@ -88,6 +118,14 @@ class Key:
         name = _NAMES.get(action, named)
         # The timeline moves with the keys of a cursor, beside those that work everywhere.
         return f"timeline_{name}" if self.scope == STRIP else name
+
+
+def shown(key: str) -> str:
+    """A key as the footer shows it: `esc`, `ctrl+p`, `?`."""
+    *modifiers, last = key.split("+")
+    if last not in _SHOWN:
+        last = last.upper() if re.fullmatch(r"f\d+", last) else _BY_NAME.get(last, last)
+    return "+".join([*modifiers, _SHOWN.get(last, last)])
 
 
 def shown_key(name: str, table: Sequence[Key]) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.catalog import require
 from collectors.catalog.ethernet import PRIORITIES
-from fabmon.fabric.measures import greatest, measure
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot, believed, shares_of_line
-from fabmon.fabric.wording import Unit, per_second, percent, rate
+from fabmon.fabric.heat_columns import HEAT
+from fabmon.fabric.measures import MEASURES, NAMES, OF_PRIORITIES, Measure
+from fabmon.fabric.snapshot import Floats, Snapshot, believed, shares_of_line
+from fabmon.fabric.wording import Unit, percent, rate
 
 IDLE = 0.005
 """Below this share of the scale a cell is drawn as idle."""
@@ -19,65 +19,20 @@ _TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class ValueRange:
-    """The values of a metric: shares from 0 to 1, or events per second. Colours go from `low` to
-    `high`, in logarithmic steps unless `is_linear`; `ends` are their labels."""
-
-    is_share: bool
-    is_linear: bool
-    low: float
-    high: float
-    ends: tuple[str, str]
-
-    def text(self, value: float) -> str:
-        """A value with its unit: `8.10 %`, `12.0 k/s`."""
-        return percent(value) if self.is_share else per_second(value)
-
-
-_OF_LINE = ValueRange(True, True, 0, 1, ("0", "100 %"))
-_OF_TIME = ValueRange(True, False, 0.001, 1, ("0", "100 %, log from 0.1 %"))
-_EVENTS = ValueRange(False, False, 1, 1e6, ("0", "1 M/s, log"))
-
-
-@dataclass(frozen=True, slots=True)
-class HeatMetric:
-    """One metric of the heatmap.
-
-    `name` is the name of its measure (fabmon/fabric/measures.py), `columns` are the columns of a
-    snapshot that it is computed from. `counted_by` is the counter of the metric that can be
-    saturated (empty: none can).
-    """
-
-    name: str
-    title: str
-    short: str
-    columns: tuple[str, ...]
-    range: ValueRange
-    counted_by: str = ""
-
-    def __post_init__(self) -> None:
-        if self.counted_by:
-            require(self.counted_by)
-
-    @property
-    def traffic(self) -> bool:
-        """Whether the metric is a share of line rate."""
-        return self.columns[0].endswith("_bps")
-
-    def values(self, snapshot: Snapshot) -> Floats:
-        """[ports]: shares of line rate or of time (0 to 1), or events per second; NaN: absent."""
-        return measure(self.name).values(snapshot)
+class HeatMetric(Measure):
+    """A measure as a metric of the heatmap: `values` are shares of line rate or of time (0 to 1),
+    or events per second; NaN: absent."""
 
     def last_values(self, snapshot: Snapshot, line_rate_bps: Floats) -> Floats:
         """[ports]: the values of the last sample of each port, where those are kept."""
-        if not measure(self.name).is_kept:
+        if not self.is_kept:
             return self.values(snapshot)
-        values = greatest([snapshot.last_heat[HEAT.index(column)] for column in self.columns])
+        values = self.greatest([snapshot.last_heat[HEAT.index(column)] for column in self.columns])
         return self._shares(values, line_rate_bps)
 
     def _shares(self, values: Floats, line_rate_bps: Floats) -> Floats:
         """Traffic as shares of line rate, other values as they are."""
-        if not self.traffic:
+        if not self.is_traffic:
             return values
         return shares_of_line(values, line_rate_bps)
 
@@ -90,7 +45,7 @@ class HeatMetric:
 
     def say(self, snapshot: Snapshot, row: int, unit: Unit) -> str:
         """The value of a port with its unit: `8.10 % of time paused`."""
-        if self.traffic:
+        if self.is_traffic:
             line = float(snapshot.line_rate_bps[row])
             parts = [
                 f"{column[:2]} {rate(float(snapshot.column(column)[row]), line, unit)}"
@@ -108,58 +63,15 @@ class HeatMetric:
         return f"{self.title.removesuffix(' /s')} {text}"
 
 
-def _traffic(name: str, title: str, short: str) -> HeatMetric:
-    return HeatMetric(name, title, short, measure(name).columns, _OF_LINE)
+def _metric(of: Measure) -> HeatMetric:
+    return HeatMetric(*(getattr(of, field.name) for field in fields(of)))
 
 
-def _share(name: str, title: str, counted_by: str = "") -> HeatMetric:
-    return HeatMetric(name, title, title, measure(name).columns, _OF_TIME, counted_by)
-
-
-def _events(name: str, title: str, short: str) -> HeatMetric:
-    return HeatMetric(name, title, short, measure(name).columns, _EVENTS)
-
-
-_TRAFFIC = (
-    _traffic("util", "% of line rate, busier direction", "% of line rate"),
-    _traffic("tx", "% of line rate, tx", "tx, % of line"),
-    _traffic("rx", "% of line rate, rx", "rx, % of line"),
-)
-_PAUSE = (
-    _share("pause", "% of time paused, max of rx and tx"),
-    _share("pause-rx", "% of time paused by the neighbour"),
-    _share("pause-tx", "% of time pausing the neighbour"),
-)
-_CONGESTION = (
-    _events("xoff", "PFC pauses begun or ended /s", "XOFF /s"),
-    _share("stall", "% of time stalled, InfiniBand, est.", counted_by="ib_tx_wait"),
-    _events("ecn", "ECN-marked packets received /s", "ECN /s"),
-    _events("cnp-sent", "CNPs sent /s", "CNP sent /s"),
-    _events("cnp", "CNPs handled /s", "CNP /s"),
-    _events("errors", "errors /s", "errors /s"),
-    _events("drops", "drops /s", "drops /s"),
-)
-_INSIDE_NODE = (
-    _traffic("pcie", "% of what the PCIe link carries", "PCIe, % of link"),
-    _share("pcie-stall", "% of time the NIC's PCIe stalled"),
-    _traffic("non-rdma", "% of the traffic that is not RDMA", "non-RDMA, %"),
-)
-HEAT_METRICS = (*_TRAFFIC, *_PAUSE, *_CONGESTION, *_INSIDE_NODE)
+HEAT_METRICS = tuple(_metric(each) for each in MEASURES)
 """In the order of `m`; the pauses of single priorities come after `pause-tx`."""
+_AFTER_PAUSES = NAMES.index("pause-tx") + 1
 
-
-def _of_priority(direction: str, priority: int) -> HeatMetric:
-    """The pause metric of one priority in one direction."""
-    paused = "paused by the neighbour" if direction == "rx" else "pausing the neighbour"
-    return _share(f"pause-{direction}-p{priority}", f"% of time {paused}, priority {priority}")
-
-
-_BY_NAME: dict[str, HeatMetric] = {item.name: item for item in HEAT_METRICS} | {
-    item.name: item
-    for direction in ("rx", "tx")
-    for priority in PRIORITIES
-    for item in [_of_priority(direction, priority)]
-}
+_BY_NAME = {each.name: each for each in (*HEAT_METRICS, *(_metric(each) for each in OF_PRIORITIES))}
 METRIC_NAMES = tuple(_BY_NAME)
 
 
@@ -187,13 +99,13 @@ def metrics_of(snapshot: Snapshot | None) -> list[HeatMetric]:
     """The metrics that this fabric has, in the order of `m`."""
     used = [] if snapshot is None else lossless_priorities(snapshot)
     priorities = [_BY_NAME[f"pause-{way}-p{each}"] for each in used for way in ("rx", "tx")]
-    return [*_TRAFFIC, *_PAUSE, *priorities, *_CONGESTION, *_INSIDE_NODE]
+    return [*HEAT_METRICS[:_AFTER_PAUSES], *priorities, *HEAT_METRICS[_AFTER_PAUSES:]]
 
 
 def next_metric_name(name: str, snapshot: Snapshot | None, by: int = 1) -> str:
     """The name of the next metric (`by` = 1) of those that this fabric has, or the previous one."""
     names = [item.name for item in metrics_of(snapshot)]
-    return names[(names.index(name) + by) % len(names)] if name in names else _CONGESTION[0].name
+    return names[(names.index(name) + by) % len(names)] if name in names else NAMES[_AFTER_PAUSES]
 
 
 _INSIDE = ("gpu", "nvlink", "xgmi")

@@ -174,7 +174,7 @@ def scene_entries(scene: Scene) -> list[Entry]:
         for job in scene.snapshot.jobs.jobs
     ]
     groups = [
-        Entry(f"job {job.name}", _JOB, f"step {job.step_s:.3g} s", SubjectTarget(_JOB, job.name))
+        Entry(f"job {job.name}", _JOB, f"step {job.step_text}", SubjectTarget(_JOB, job.name))
         for job in scene.iteration_report.jobs
         if job.job is None
     ]

@@ -74,7 +74,8 @@ class ScreenState:
     of its samples, 0 where ticks are short. `ended`: no scene will follow; `reads`: the first scene
     is being read from a recording. `captions` are tips. `follows_first`: the first finding is
     selected, until the user moves. `unfolded` are the keys of the groups of findings that are
-    listed. `terminal_theme` fits the terminal's background.
+    listed. `terminal_theme` fits the terminal's background. `message` is what the last line says in
+    the place of its first keys; empty while it says nothing.
     """
 
     run: RunFacts
@@ -95,6 +96,7 @@ class ScreenState:
     _selected_key: str = ""
     unfolded: frozenset[str] = frozenset()
     terminal_theme: Theme = Theme.DARK
+    message: str = ""
     keys: tuple[Key, ...] = KEYS
     _line_rate_bps: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     _closed: dict[str, Finding] = field(default_factory=dict)

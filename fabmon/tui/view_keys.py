@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from textual.await_complete import AwaitComplete
 
 from fabmon.analysis.scene import Scene
 from fabmon.tui import keys
-from fabmon.tui.choices import AUTO, Choices
+from fabmon.tui.choices import AUTO
 from fabmon.tui.line import (
     EventTarget,
     FindingTarget,
@@ -23,8 +22,9 @@ from fabmon.tui.line import (
     PortTarget,
     SubjectTarget,
 )
+from fabmon.tui.metrics import heat_metric, next_metric_name
 from fabmon.tui.names import Entry, NameIndex, commands, metric_entries, scene_entries
-from fabmon.tui.palette import Theme
+from fabmon.tui.palette import RAMPS, Theme
 from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.base import ViewScreen
 from fabmon.tui.screens.finding import FindingScreen
@@ -285,44 +285,46 @@ class DisplayKeys(ScreenApp):
             async with asyncio.timeout(_FLASH_S):
                 await answered.wait()
 
-    def _choose(self, choices: Choices) -> None:
-        self.screen_state.choices = choices
+    def _choose(self, **changes: Any) -> None:
+        self.screen_state.choices = replace(self.screen_state.choices, **changes)
         self.repaint()
 
     def action_display(self, what: str) -> None:
         """Change the `unit`, the `digits`, the `window` of all values, the `ramp` of colours, or
-        whether hosts have the colours of their `jobs`."""
+        whether hosts have the colours of their jobs (`job_colours`)."""
         choices, scene = self.screen_state.choices, self.screen_state.scene
-        has_steps = scene is not None and scene.step_s > 0
-        changes: dict[str, Callable[[], Choices]] = {
-            "unit": choices.next_unit,
-            "digits": choices.toggle_digits,
-            "window": partial(choices.next_window, has_steps),
-            "ramp": choices.next_ramp,
-            "jobs": choices.toggle_job_colours,
+        ramps = [ramp.name for ramp in RAMPS]
+        changes: dict[str, object] = {
+            "unit": choices.unit.next(),
+            "digits": not choices.digits,
+            # The window of an iteration only where one is known.
+            "window": choices.window.next(scene is not None and scene.step_s > 0),
+            "ramp": ramps[(ramps.index(choices.ramp) + 1) % len(ramps)],
+            "job_colours": not choices.job_colours,
         }
-        self._choose(changes[what]())
+        self._choose(**{what: changes[what]})
+        if what == "window" and scene is not None:  # A narrow header has no room for it.
+            self.say(f"all values: {self.screen_state.span(scene).text}")
 
     def action_metric(self, by: int) -> None:
-        """Show the next metric in the cells (`by` = 1), or the previous one (-1)."""
+        """Show the next metric in the cells that this fabric has (`by` = 1), or the previous."""
         scene = self.screen_state.scene
         snapshot = None if scene is None else scene.snapshot
-        self._choose(self.screen_state.choices.next_metric(snapshot, by))
+        self._choose(metric=next_metric_name(self.screen_state.choices.metric, snapshot, by))
 
     def action_metrics(self) -> None:
         """Open the list of metrics."""
         state = self.screen_state
         if isinstance(self.screen, ViewScreen):
             seen = None if state.scene is None else state.seen(state.scene)
-            self.push_screen(MetricMenu(seen, state.palette, state.metric), self._show_metric)
+            self.push_screen(
+                MetricMenu(seen, state.palette, state.metric), self.action_metric_named
+            )
 
-    def _show_metric(self, name: str | None) -> None:
+    def action_metric_named(self, name: str | None) -> None:
+        """Show this metric in the cells; None: the one before."""
         if name is not None:
-            self._choose(self.screen_state.choices.with_metric(name))
-
-    def action_metric_named(self, name: str) -> None:
-        """Show this metric in the cells."""
-        self._show_metric(name)
+            self._choose(metric=heat_metric(name).name)
 
     def action_match(self, by: int) -> None:
         """Go to the next match of the filter (`by` = 1), or to the previous one (-1)."""
@@ -333,13 +335,13 @@ class DisplayKeys(ScreenApp):
 
     def action_usual_panels(self) -> None:
         """Give the panels the sizes that fit the terminal."""
-        self._choose(self.screen_state.choices.with_findings_share(0))
+        self._choose(findings_share=0)
 
     async def action_theme(self, name: str) -> None:
         """Use the `dark` or the `light` theme, or that of the terminal (`auto`)."""
         state = self.screen_state
         theme = None if name == AUTO else Theme(name)
-        state.choices = state.choices.with_theme(theme)
+        state.choices = replace(state.choices, theme=theme)
         await self.ask_background()
         self.apply_theme()
         self.repaint()

@@ -70,9 +70,10 @@ class Alerting:
             assert self._process.poll() is None, f"ended: {self.events}"
             time.sleep(0.02)
 
-    def notifications(self) -> list[tuple[str, str]]:
-        """What was notified so far: status and finding."""
-        return [(each["status"], each["finding"]) for each in self.events if "status" in each]
+    def notifications(self) -> list[tuple[str, str, str]]:
+        """What was notified so far: status, finding and severity."""
+        said = [each for each in self.events if "status" in each]
+        return [(each["status"], each["finding"], each["severity"]) for each in said]
 
     def __enter__(self) -> Alerting:
         return self
@@ -122,7 +123,9 @@ def main() -> None:
 
     def notified(body: bytes) -> None:
         for alert in json.loads(body)["alerts"]:
-            _print({"status": alert["status"], "finding": alert["labels"]["finding"]})
+            labels = alert["labels"]
+            event = {"status": alert["status"], "finding": labels["finding"]}
+            _print({**event, "severity": labels["severity"]})
 
     with posts(notified) as hook, Alertmanager(folder / "alertmanager", hook.url) as server:
         (folder / "fabmon.toml").write_text(

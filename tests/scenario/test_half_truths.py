@@ -109,6 +109,8 @@ def test_a_finding_about_a_host_that_falls_silent_is_still_reported(name: str) -
             for each in detect(inputs)
         ]
     assert found
+    # What it moves is known by its switch; it was 0.
+    assert not any(" at 0 b/s" in each.text or " moves 0 b/s" in each.text for each in found)
 
 
 def test_a_detector_that_fails_is_logged_once_and_the_others_continue(

@@ -16,15 +16,16 @@ AFTER_S = 30
 
 
 def opened(scenario: Scenario, seconds: int) -> list[tuple[int, str, str]]:
-    """When which cause opened on which subject."""
+    """When which cause opened on which subject; no detector fails."""
     feed = DemoFeed(scenario)
     pipeline = new_pipeline(feed.hosts)
-    return [
-        (second, finding.cause, finding.subject)
-        for second in range(seconds)
-        for change, finding in pipeline.accept(feed.step()).changes
-        if change is Change.OPEN
-    ]
+    found = []
+    for second in range(seconds):
+        scene = pipeline.accept(feed.step())
+        assert scene.failed_detectors == ()
+        changes = [each for change, each in scene.changes if change is Change.OPEN]
+        found += [(second, each.cause, each.subject) for each in changes]
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)

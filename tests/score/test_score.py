@@ -50,7 +50,7 @@ def test_kept_scores_are_those_of_the_same_plan(
 def test_a_commit_is_scored_beside_this_tree_in_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fabmon.analysis.detectors.slow_receiver.slow_receivers", no_findings)
+    monkeypatch.setattr("fabmon.analysis.detectors.slow_receiver.host_pauses", no_findings)
     words = "--healthy 0 --faults 1 --first 3 --workers 1 --only slow_receiver --beside HEAD --list"
     monkeypatch.setattr(sys, "argv", ["score", *words.split(), "--out", str(tmp_path / "score.md")])
     command.main()

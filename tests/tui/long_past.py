@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fabmon.fabric.snapshot import HEAT, Snapshot
+from fabmon.fabric.heat_columns import HEAT
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.minutes import MINUTE_NS, MinuteBuilder
 from fabmon.recording.format.records import SessionRecord

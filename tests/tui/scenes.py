@@ -18,8 +18,9 @@ from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.flows.queue_pairs import QueuePairs
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.model import GPU, HOST, NVLINK, UPLINK, Fabric, Node, Port
-from fabmon.fabric.snapshot import HEAT, Floats, Rows, Snapshot
+from fabmon.fabric.snapshot import Floats, Rows, Snapshot
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.wire.messages import Notice
 from tests.tui.fabrics import fabric

@@ -24,7 +24,7 @@ from fabmon.tui.screens.finding import FindingScreen, WaterfallScreen
 from fabmon.tui.screens.fluctuation import FluctuationScreen
 from fabmon.tui.screens.line_screens import JobsScreen, NodesScreen
 from fabmon.tui.screens.overview import OverviewScreen
-from fabmon.tui.terminal import KeyParser
+from fabmon.tui.typed_input import KeyParser
 from fabmon.tui.widgets.choosers import JumpPrompt
 from fabmon.tui.widgets.lines import LineView
 from fabmon.tui.widgets.prompts import SaveMenu
@@ -61,17 +61,17 @@ async def test_who_has_gone_elsewhere_is_not_called_back() -> None:
         assert run.view == "findings"
 
 
-async def test_messages_are_one_line_above_the_footer() -> None:
+async def test_messages_are_one_line_beside_the_end_of_the_footer() -> None:
     async with running(HEALTHY, size=(100, 30), toasts=True) as run:
         for text in ("first", "second", "third"):
             run.app.say(text, 60)
         await run.says("third")
         assert [note.message for note in run.app._notifications] == ["third"]
         await run.until(lambda: "third" in run.text)
-        assert "third" in run.lines[-2]
+        assert "third" in run.lines[-1]
         assert "first" not in run.text
         run.app.warn("while the third is shown")
-        await run.until(lambda: "while the third is shown" in run.lines[-2])
+        await run.until(lambda: "while the third is shown" in run.lines[-1])
         assert "? help  q quit" in run.lines[-1]
 
 
@@ -221,12 +221,13 @@ async def test_new_findings_are_toasted_in_one_line() -> None:
 
 @pytest.mark.parametrize("color", ["truecolor", "16", "none"])
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 18)])
-async def test_a_toast_has_a_line_to_itself(size: tuple[int, int], color: str) -> None:
+async def test_a_toast_is_in_the_place_of_the_footer(size: tuple[int, int], color: str) -> None:
     async with running(COLLISION, seq=32, size=size, color=color, toasts=True) as run:
         await run.send(COLLISION.scene(33))
         said = " ▲ ECMP collision leaf1 up5 → spine3"
-        await run.until(lambda: said in [line.rstrip() for line in run.lines])
-        place = [line.rstrip() for line in run.lines].index(said)
+        await run.until(lambda: any(line.startswith(said) for line in run.lines))
+        place = next(at for at, line in enumerate(run.lines) if line.startswith(said))
+        assert place == size[1] - 1, "it covers a value"
         strip = run.app.screen._compositor.render_strips()[place]
         named = next(segment for segment in strip if "ECMP" in segment.text)
         palette = run.app.screen_state.palette

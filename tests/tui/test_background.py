@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fabmon.tui.palette import Depth, Theme, palette
-from fabmon.tui.terminal import InputDecoder
 from fabmon.tui.terminal_background import QUERY, theme_of, theme_without_answer
+from fabmon.tui.typed_input import InputDecoder
 from tests.requirements import need_command
 from tests.terminals import Pty, Tmux
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fabmon.fabric.measures import Measure
+from fabmon.fabric.measures import measure
 from fabmon.tui.cells import (
     ABSENT,
     DOWN,
@@ -19,7 +19,7 @@ from fabmon.tui.cells import (
     encode,
     scale,
 )
-from fabmon.tui.metrics import HEAT_METRICS, HeatMetric, heat_metric
+from fabmon.tui.metrics import HEAT_METRICS, heat_metric
 from fabmon.tui.palette import Depth, palette
 from tests.tui.scenes import World, row_of
 from tests.tui.worlds import troubled
@@ -211,6 +211,6 @@ def test_without_colour_digits_are_tens() -> None:
 
 def test_a_metric_with_a_misspelt_catalog_name_is_refused_at_import() -> None:
     with pytest.raises(KeyError, match="phy_rx_discard"):
-        Measure("discards", ("phy_rx_discard",))
+        replace(measure("drops"), columns=("phy_rx_discard",))
     with pytest.raises(KeyError, match="ib_tx_weight"):
-        HeatMetric("x", "x", "x", ("tx_bps",), UTIL.range, counted_by="ib_tx_weight")
+        replace(measure("drops"), counted_by="ib_tx_weight")

@@ -189,7 +189,7 @@ def test_on_infiniband_no_hash_collides_and_ports_wait_for_credits() -> None:
     finding = finding_of(scene, "slow_receiver")
     assert finding is not None
     text = " ".join(lines_of(scene, finding, 100, 24))
-    assert "gpu005 r1 cannot keep up: its switch waits for credits 65 % of the time" in text
+    assert "gpu005 r1 cannot keep up: it gives its switch no credits 65 % of the time" in text
     assert "% others wait" in text
     assert "pauses" not in text.partition(" Rule: ")[0]
     assert "time without credits" in text
@@ -202,7 +202,7 @@ def test_on_infiniband_a_storm_is_of_credits_and_nothing_is_said_of_pfc() -> Non
     said = lines_of(scene, finding, 100, 40)
     assert said[0].startswith(" ▲ Credit starvation  gpu005 r1")
     text = " ".join(" ".join(said).split())
-    assert "gpu005 r1 gives its switch no credits" in text
+    assert "gpu005 r1 cannot keep up: it gives its switch no credits" in text
     assert "reset or reload its HCA" in text
     assert "HOQLife" in text
     assert "time without credits" in text
@@ -213,8 +213,7 @@ def test_on_infiniband_a_storm_is_of_credits_and_nothing_is_said_of_pfc() -> Non
     scene = played("host_pcie_limit", "pcie_limit_infiniband")
     finding = finding_of(scene, "host_pcie_limit")
     assert finding is not None
-    assert "pauses its switch" not in {each.name for each in finding.evidence}
-    assert "its switch waits for credits" in {each.name for each in finding.evidence}
+    assert "pause" not in " ".join(each.name for each in finding.evidence)
 
 
 def test_the_number_of_slowed_ports_says_of_what_and_the_queue_how_it_is_seen() -> None:

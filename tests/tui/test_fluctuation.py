@@ -113,7 +113,7 @@ async def test_the_marked_part_and_back(recording: Path) -> None:
         await run.press("i", "t", *"2026-11-20 23:30:00", "enter")
         await run.until(lambda: "23:30:00Z" in run.lines[0])
         await run.press("o", "6")
-        await run.shows(" marked ", "23:00:00Z to 23:30:00Z")
+        await run.shows(" marked ", "22:59:30Z to 23:30:00Z")
         await run.press("r")
         await run.shows(" whole recording ", "11-20 22:30Z to 11-21 00:29Z")
         await run.press("r")

@@ -9,10 +9,10 @@ from textual.keys import _character_to_key
 
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
-from fabmon.session.screen_values import FIXED, KeyMapError, key_table, mapped, shown
+from fabmon.session.screen_values import FIXED, KeyMapError, key_table, mapped
 from fabmon.tui.choices import Choices, Preferences
 from fabmon.tui.key_table import KEYS
-from fabmon.tui.keys import Key, shown_key
+from fabmon.tui.keys import Key, shown, shown_key
 from fabmon.tui.palette import Depth, palette
 from fabmon.tui.text.key_help import footer, help_page
 from tests.tui.running import running
@@ -35,7 +35,7 @@ def test_every_action_has_one_name_of_plain_letters() -> None:
 @pytest.mark.parametrize("character", [chr(code) for code in range(33, 127)])
 def test_characters_are_the_keys_that_textual_sends(character: str) -> None:
     name = _character_to_key(character)
-    table = [Key("freeze", "space", "space", "")]
+    table = [Key("freeze", "space", "")]
     assert mapped(table, {"freeze": [character]})[0].keys == name
     assert shown(name) == character
 
@@ -53,7 +53,7 @@ def test_characters_are_the_keys_that_textual_sends(character: str) -> None:
     ],
 )
 def test_keys_may_be_written_as_the_screen_shows_them(text: str, name: str, said: str) -> None:
-    table = [Key("maximise", "z", "z", "")]
+    table = [Key("maximise", "z", "")]
     (key,) = mapped(table, {"maximise": [text]})
     assert (key.keys, key.shown) == (name, said)
 

@@ -42,13 +42,37 @@ def test_keys_that_terminals_and_tmux_take_are_left_alone() -> None:
 def test_help_of_every_view() -> None:
     views = [*keys.ROOT_VIEWS, "node", "port", "pair", "finding", "waterfall"]
     for view in views:
-        lines = text.help_page(view, 78, palette(Depth.NONE))
+        page = text.help_page(view, 78, palette(Depth.NONE))
+        lines = page[next(at for at, each in enumerate(page) if not each.text) + 1 :]
         assert all(len(line.text) <= 78 for line in lines)
         said = [line.text for line in lines]
         # What every view has is in one golden.
-        common = said.index(" In the heatmap and in lists")
+        common = said.index(" Heatmap and lists")
         golden.check(f"help-page-{view}", "\n".join(said[:common]))
-    golden.check("help-page-common", "\n".join(said[common:]))
+    # A word changes with what it explains, and needs no golden of its own.
+    words = said.index(" Words")
+    golden.check("help-page-common", "\n".join(said[common:words]))
+    shown = set(" ".join(said[words:]).split())
+    assert {part for entry in GLOSSARY.items() for part in " ".join(entry).split()} <= shown
+
+
+def test_help_begins_with_all_keys_of_a_view_on_one_page_of_80_by_24() -> None:
+    """What is left of 24 rows beside the header, the title and the footer."""
+    for view in [*keys.ROOT_VIEWS, "node", "port", "pair", "finding", "waterfall"]:
+        rows = _sheet(view)
+        sheet = "".join(rows)
+        assert len(rows) <= 21
+        scopes = (view, keys.CURSOR, keys.EVERYWHERE)
+        for key in KEYS:
+            if key.scope in scopes and key.keys:
+                name = key.name.removeprefix("cursor_").replace("_", " ")
+                assert f" {key.shown.split()[0]} {name[:7]}" in sheet
+    golden.check("help-keys-overview", "\n".join(_sheet("overview")))
+
+
+def _sheet(view: str) -> list[str]:
+    said = [line.text.rstrip() for line in text.help_page(view, 78, palette(Depth.NONE))]
+    return said[: said.index("")]
 
 
 def test_every_screen_has_a_footer_and_help() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from fabmon.analysis.finding import Change, Finding
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import RAIL
 from fabmon.fabric.time_wording import time_of_day
 from fabmon.tui.line import width_of
 from fabmon.tui.text.link_rows import link_rows
@@ -65,6 +66,15 @@ async def test_rows_stay_where_they_are_until_a_finding_opens_or_a_minute_is_ove
         before = names(run)
         await run.send(*(HEALTHY.scene(seq) for seq in range(72, 76)))
         assert [name.split()[:2] for name in names(run)] == [name.split()[:2] for name in before]
+
+
+async def test_links_have_rows_as_soon_as_rates_are_known() -> None:
+    before = World(FABRIC, broken=("tx_bps", "rx_bps"))
+    async with running(before, size=TALL) as run:
+        assert "Busiest link, % of line rate" in run.text
+        await run.send(HEALTHY.scene(71))
+        assert "Flagged and busiest links" in run.text
+        assert {name.split()[0] for name in names(run)[:-1]} == {"leaf1", "leaf2"}
 
 
 async def test_a_row_of_a_finding_that_ended_stays_marked_while_its_time_is_shown(
@@ -130,7 +140,7 @@ def of_last_hop(row: int) -> Finding:
 
 def marks(run: Running) -> dict[str, str]:
     """The links that have a row, with their marks, from the top down."""
-    start = next(n for n, line in enumerate(run.lines) if "Flagged and busiest links" in line)
+    start = next(n for n, line in enumerate(run.lines) if "Flagged " in line)
     rows = [line[:20] for line in run.lines[start + 2 :] if line[1:2] in ("▲", "△", " ")]
     named = [line for line in rows if line[3:].startswith(("leaf", "gpu"))]
     return {" ".join(line[3:].split()[:2]): line[1].strip() for line in named}
@@ -190,6 +200,22 @@ async def test_the_busiest_links_have_half_of_the_rows_however_many_findings_hav
         await run.send(replace(HEALTHY.scene(70), changes=changes))
         shown = list(marks(run).values())
         assert 2 <= shown.count("△") <= len(shown) / 2
+
+
+async def test_flagged_links_without_a_row_are_counted() -> None:
+    """More links are flagged than rows are there: a row less must not look like a healthy link."""
+    found = [
+        msgspec.structs.replace(of_last_hop(port.row), subject=port.id)
+        for node in FABRIC.nodes
+        for port in node.ports
+        if port.role == RAIL
+    ]
+    async with running(HEALTHY, size=(120, 40)) as run:
+        await run.send(with_findings(*found))
+        shown = marks(run)
+        assert set(shown.values()) == {"▲"}
+        left = len(found) - len(shown)
+        assert f"Flagged links, {left} more" in run.text
 
 
 async def test_names_of_wide_characters_do_not_move_the_time_of_their_links() -> None:

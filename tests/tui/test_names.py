@@ -143,13 +143,6 @@ async def test_a_menu_has_a_frame_and_keys_of_its_own() -> None:
         assert "enter explain" in run.lines[-1]
 
 
-def test_every_metric_has_a_unit_and_a_meaning() -> None:
-    from fabmon.tui.metrics import HEAT_METRICS
-    from fabmon.tui.widgets.choosers import _ABOUT
-
-    assert set(_ABOUT) == {each.name for each in HEAT_METRICS}
-
-
 async def test_the_names_are_indexed_once_per_fabric() -> None:
     async with running(COLLISION) as run:
         await run.press("colon", "escape")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import msgspec
 import pytest
 from textual import events
+from textual.widgets import Input
 
 from fabmon.analysis.causes import sentence
 from fabmon.analysis.finding import Change
 from fabmon.fabric.time_wording import SECOND_NS, time_of_day
+from fabmon.tui.app import FabmonApp
 from fabmon.tui.line import PortTarget
 from fabmon.tui.palette import RAMPS
+from fabmon.tui.screen_app import ScreenApp
+from fabmon.tui.typed_input import InputDecoder, KeyParser, typed_or_pasted
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from fabmon.tui.widgets.lines import LineView, OpenRequested, Painted
 from tests.tui.fabrics import fabric
@@ -290,6 +295,82 @@ async def test_what_is_typed_right_after_the_key_of_an_input_goes_there() -> Non
         for key, char in (("slash", "/"), ("g", "g"), ("2", "2")):
             run.app.post_message(events.Key(key, char))
         await run.until(lambda: run.app.screen_state.choices.filter == "g2")
+
+
+@pytest.mark.parametrize("more", [0, 30, 60])
+@pytest.mark.parametrize("keys", [("up",), ("escape",), ("up", "down"), ("j",), ("q",)])
+async def test_behind_a_flood_of_keys_few_are_handled_before_q(
+    keys: tuple[str, ...], more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of up to 64 took 10 ms, and q was left out where it was the one too many."""
+    handled: list[str] = []
+    original = ScreenApp._handle_key
+
+    async def counted(app: ScreenApp, key: events.Key) -> None:
+        handled.append(key.key)
+        await original(app, key)
+
+    async with running(COLLISION) as run:
+        monkeypatch.setattr(ScreenApp, "_handle_key", counted)
+        for number in range(1 + 65 * 4 + more):
+            key = keys[number % len(keys)]
+            run.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        run.app.post_message(events.Key("q", "q"))
+        await run.until(lambda: run.app._exit)
+    assert len(handled) <= 1 + 16 + 1
+
+
+@pytest.mark.parametrize("opens", ["slash", "colon"])
+@pytest.mark.parametrize("text", ["ab" * 30, "q" * 8 + "x", "-" * 40 + "x"])
+async def test_all_of_a_line_that_came_at_once_is_typed(opens: str, text: str) -> None:
+    """Of `q` four were, of another character 16: as many as count of a key that is held."""
+    async with running(COLLISION) as run:
+        await run.press_at_once(opens, *text)
+        await run.until(lambda: typed_in(run.app) == text)
+
+
+@pytest.mark.parametrize("opens", [b"/", b":"])
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "opening"])
+@pytest.mark.parametrize(
+    "reads",
+    [
+        (b"a" * 49,),
+        (b"a" * 500 + b"b" * 500 + b"c",),
+        (b"a" * 4096,) * 3,
+        (b"ab" * 300 + b"c",),
+        (b"qwertyuiop[]asdfghjkl", b"\x1b[200~pasted text\x1b[201~", b"zxcvbnm"),
+        (hashlib.sha512(b"").hexdigest().encode(), b"q"),
+    ],
+    ids=lambda reads: f"{len(reads)} of {reads[0][:4]}",
+)
+async def test_no_character_of_a_paste_into_an_input_is_lost(
+    opens: bytes, is_open: bool, reads: tuple[bytes, ...]
+) -> None:
+    """Of equal ones 48 were kept, or 64 pairs, and a paste overtook the keys before it."""
+    decoder, parser = InputDecoder(), KeyParser()
+    async with running(COLLISION) as run:
+        for number, data in enumerate((opens, *reads)):
+            for event in typed_or_pasted([*parser.feed(decoder.feed(data)), *parser.tick()]):
+                run.app.post_message(event)
+            if is_open and not number:
+                await run.settle()
+        text = b"".join(reads).decode()
+        text = text.replace("\x1b[200~", "").replace("\x1b[201~", "")
+        await run.until(lambda: len(typed_in(run.app)) >= len(text))
+        assert typed_in(run.app) == text
+
+
+async def test_what_is_pasted_where_there_is_no_input_presses_no_key() -> None:
+    async with running(COLLISION) as run:
+        run.app.post_message(events.Key("j", "j"))
+        run.app.post_message(events.Paste("qqq"))
+        run.app.post_message(events.Key("3", "3"))
+        await run.goes_to("nodes")
+
+
+def typed_in(app: FabmonApp) -> str:
+    """The text of the input in focus."""
+    return app.focused.value if isinstance(app.focused, Input) else ""
 
 
 async def test_q_goes_back_from_a_page_and_quits_from_a_view() -> None:

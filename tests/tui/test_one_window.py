@@ -15,7 +15,9 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_window import TimeWindow, over, span
 from fabmon.tui.metrics import heat_metric
+from tests.tui.running import running
 from tests.tui.scenes import World, row_of
+from tests.tui.worlds import COLLISION
 
 if TYPE_CHECKING:
     from fabmon.analysis.iteration.results import JobIteration
@@ -115,3 +117,9 @@ def test_the_window_of_an_iteration_is_offered_where_one_is_known() -> None:
     assert seen == ["mean", "minute", "tick", "max"]
     assert TimeWindow.MINUTE.next(has_steps=True) is TimeWindow.STEP
     assert TimeWindow.STEP.next(has_steps=False) is TimeWindow.TICK
+
+
+async def test_a_narrow_header_has_no_room_for_the_window_and_a_message_says_it() -> None:
+    async with running(COLLISION, size=(80, 24), toasts=True) as run:
+        await run.press("p")
+        await run.shows("all values: mean of 10 s")

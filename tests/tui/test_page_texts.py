@@ -164,6 +164,10 @@ def test_cells_without_a_rate_are_no_absence_of_findings() -> None:
     unknown = replace(scene, snapshot=replace(scene.snapshot, heat=heat))
     assert "? Nothing is known: no port has a rate" in _panel(unknown)
     assert "No findings" not in _panel(unknown)
+    first = HEALTHY.scene(0)
+    first = replace(first, snapshot=replace(first.snapshot, heat=np.full_like(heat, np.nan)))
+    assert "? Nothing is known yet: the first sample is being taken" in _panel(first)
+    assert "nothing is known yet: the first sample is being taken" in table(first)
     heat[:, 1:] = scene.snapshot.heat[:, 1:]
     partly = replace(scene, snapshot=replace(scene.snapshot, heat=heat))
     assert "1 port of" in _panel(partly)
@@ -515,6 +519,22 @@ def test_what_one_sample_shows_has_no_length_in_list_and_pages() -> None:
     assert listed.endswith("Z, one sample")
 
 
+def test_the_page_of_a_finding_has_both_units_where_bytes_are_chosen() -> None:
+    """Its texts, which are the same in every output, have bits."""
+    known = COLLISION.scene(70).findings[0]
+    made = msgspec.structs.replace(
+        known, text="it receives at 140 Gb/s", evidence=(Evidence("received", 140e9, "bps"),)
+    )
+    screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)
+    screen_state.take(COLLISION.scene(70))
+    bits = screen_state.draw_context(COLLISION.scene(70), 100, 40)
+    for unit, said in ((Unit.GBYTE, "140 Gb/s (17.5 GB/s)"), (Unit.PERCENT, "140 Gb/s")):
+        ctx = replace(bits, choices=replace(bits.choices, unit=unit))
+        lines = [each.text for each in finding.page(ctx, made, open_now=True)]
+        assert any(each.endswith(f"it receives at {said}") for each in map(str.strip, lines))
+        assert any(each.split() == ["received", *said.split()] for each in lines)
+
+
 def test_the_page_of_a_finding_that_faded_has_the_evidence_of_its_worst_moment() -> None:
     scene = COLLISION.scene(70)
     known, time_ns = scene.findings[0], scene.snapshot.time_ns
@@ -530,7 +550,8 @@ def test_the_page_of_a_finding_that_faded_has_the_evidence_of_its_worst_moment()
         text = " ".join(" ".join(line.text for line in lines).split())
         assert said in text
         assert f"Evidence at {time_of_day(worst.seen_ns or 0)}, at its worst" in text
-        assert ", 65 % of the bandwidth lost, confidence" in text
+        assert ", at its worst 65 % of the bandwidth lost, confidence" in text
         assert text.count("of the bandwidth lost") == 1
-        ended = f" {time_of_day(known.since_ns)} to {time_of_day(time_ns)} (37 s), closed, 65 %"
+        times = f"{time_of_day(known.since_ns)} to {time_of_day(time_ns)} (37 s)"
+        ended = f" {times}, closed, at its worst 65 %"
         assert (ended in text) == (until_ns is not None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fabmon.tui.screens.overview_panels import OverviewPanels
@@ -60,3 +62,16 @@ async def test_the_footer_says_what_enter_does_and_offers_no_key_without_effect(
         assert "detail" not in run.lines[-1]
         assert "panel" not in run.lines[-1]
         assert "▲ 1 finding " in run.lines[0]
+
+
+async def test_where_a_detector_failed_the_screen_does_not_say_that_nothing_is_wrong() -> None:
+    failed = replace(HEALTHY.scene(70), failed_detectors=("ecmp_collisions",))
+    async with running(HEALTHY, size=(160, 48)) as run:
+        assert "No findings: no link is flagged or down" in run.text
+        await run.send(failed)
+        for view in ("1", "4"):
+            await run.press(view)
+            words = " ".join(run.text.split())
+            assert "No findings" in words
+            assert "no link is flagged" not in words
+            assert "A detector failed: findings may be missing" in words

@@ -7,10 +7,11 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual.events import Key, Paste
+from textual.events import Key, Paste, Resize
 from textual.message import Message
 
-from fabmon.tui.terminal import _MOST_TYPED, InputDecoder, KeyParser, typed_or_pasted
+from fabmon.tui.typed_input import _MOST_TYPED, InputDecoder, KeyParser, typed_or_pasted
+from tests import work
 
 
 def _decoded(*chunks: bytes) -> str:
@@ -87,7 +88,7 @@ def _events(*reads: bytes) -> list[str]:
         ((b"\x1b?",), ["escape", "question_mark"]),
         ((b"\x1b\r",), ["escape", "enter"]),
         ((b"\x1b]abc",), ["escape", "right_square_bracket", "a", "b", "c"]),
-        ((b"\x1b" + b"j" * 40,), ["alt+j", *"j" * 39]),
+        ((b"\x1b" + b"j" * 17,), ["alt+j", *"j" * 16]),
         ((b"\x1b[1;5", b"A"), ["ctrl+up"]),
     ],
     ids=str,
@@ -109,8 +110,32 @@ def test_what_a_terminal_answers_presses_no_key(begin: bytes, end: bytes) -> Non
 
 def test_more_keys_than_anybody_types_at_once_are_pasted_text() -> None:
     assert _events(b"leaf1 up5 " * 500) == ["Paste"]
-    assert _events(b"j" * 500) == ["j"] * 500, "a key that is held"
+    assert _events(*[b"j" * 10] * 50) == ["j"] * 500, "a key that is held"
     assert _events(b"/leaf1\r") == ["slash", *"leaf1", "enter"]
+
+
+@pytest.mark.parametrize("key", ["j", "\x1b", "\x1b[A", "\x1b[A\x1b[B", "\x1b[<35;1;1M"])
+def test_of_a_key_that_is_held_few_repetitions_are_parsed(key: str) -> None:
+    """Those of 20,000 took 0.4 s, in which no key was heard."""
+    parser = KeyParser()
+    with work.counted() as done:
+        events = [*parser.feed(key * 4000 + "q"), *parser.tick()]
+    assert done.lines < 60_000
+    assert isinstance(events[-1], Key)
+    assert events[-1].character == "q"
+
+
+@pytest.mark.parametrize("cut", range(8))
+def test_repetitions_in_pasted_text_are_kept(cut: int) -> None:
+    """Where the mark of its beginning came in two reads, 64 of them were."""
+    text, parser = f"\x1b[200~{'-' * 100}\x1b[201~", KeyParser()
+    (paste,) = [*parser.feed(text[:cut]), *parser.feed(text[cut:])]
+    assert isinstance(paste, Paste)
+    assert paste.text == "-" * 100
+
+
+def test_ctrl_c_is_no_part_of_pasted_text() -> None:
+    assert _events(b"leaf1 up5 " * 100 + b"\x03") == ["Paste", "ctrl+c"]
 
 
 def test_behind_thousands_of_clicks_a_key_is_heard_at_once() -> None:
@@ -181,7 +206,7 @@ class _Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
-        for module in ("fabmon.tui.terminal", "textual._parser"):
+        for module in ("fabmon.tui.typed_input", "textual._parser"):
             monkeypatch.setattr(f"{module}.get_time", lambda: self.now_s)
 
 
@@ -190,3 +215,93 @@ def _named(event: Message) -> str:
     if isinstance(event, Key):
         return event.key
     return event.text if isinstance(event, Paste) else type(event).__name__
+
+
+def _read(data: str) -> list[Message]:
+    """The events of one read."""
+    parser = KeyParser()
+    return list(typed_or_pasted([*parser.feed(data), *parser.tick()]))
+
+
+def test_of_reports_of_the_focus_and_the_size_the_last_count() -> None:
+    """Each of 20,000 was drawn, and no key was heard meanwhile."""
+    events = _read("\x1b[I\x1b[O\x1b[<35;1;1M\x1b[48;40;120;800;1200t\x1b[?2048;1$y" * 300 + "q")
+    assert len(events) < 64 + 8
+    assert [type(each).__name__ for each in events[-5:-3]] == ["AppBlur", "MouseMove"]
+    sizes = [each.size for each in events if isinstance(each, Resize)]
+    assert sizes == [(120, 40)]
+    assert isinstance(events[-1], Key)
+
+
+def test_a_size_that_no_screen_has_is_no_size() -> None:
+    assert not _read("\x1b[48;99999999;99999999;0;0t")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        *("\x1b[99999999999999999999u", "\x1b[1114112u", "\x1b[55296u", "\x1b[57344;;55296u"),
+        "\x1b[48;40;120;0;0t\x1b[<35;5;5M",
+        "\x1b[48;0;0;9;9t\x1b[<35;5;5M",
+    ],
+)
+def test_a_report_of_a_number_that_is_none_ends_nothing(report: str) -> None:
+    """`fabmon: unexpected error`, as of a text that a terminal without bracketed paste pasted."""
+    events = _read(f"a{report}\x1b[Aq")
+    keys = [each.key for each in events if isinstance(each, Key)]
+    assert keys[0] == "a"
+    assert keys[-2:] == ["up", "q"]
+    "".join(keys).encode()
+
+
+def test_ctrl_c_ends_a_paste_whose_end_is_lost() -> None:
+    """Each press made the wait for the end longer, so that who pressed it again never left."""
+    parser = KeyParser()
+    assert not list(parser.feed("\x1b[200~begun"))
+    paste, key = parser.feed("\x03")
+    assert isinstance(paste, Paste)
+    assert paste.text == "begun"
+    assert isinstance(key, Key)
+    assert key.key == "ctrl+c"
+    parser = KeyParser()
+    (whole,) = parser.feed("\x1b[200~a\x03b\x1b[201~")
+    assert isinstance(whole, Paste)
+    assert whole.text == "a\x03b"
+
+
+def test_q_is_heard_after_a_report_or_a_paste_whose_end_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was taken for the end of the report, or for text that is pasted, for 0.5 and 5 s."""
+    clock = _Clock(monkeypatch)
+    for key, name in (("q", "q"), ("\x03", "ctrl+c")):
+        parser = KeyParser()
+        assert not list(parser.feed("\x1b[<0;3" + "1;" * 10))
+        clock.now_s += 0.15
+        assert [_named(each) for each in [*parser.tick(), *parser.feed(key)]] == [name]
+        assert not list(parser.feed("\x1b[200~gpu"))
+        clock.now_s += 0.15
+        assert [_named(each) for each in [*parser.tick(), *parser.feed(key)]] == ["gpu", name]
+        assert [_named(each) for each in parser.feed("j")] == ["j"]
+
+
+def test_q_in_the_middle_of_a_paste_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = _Clock(monkeypatch)
+    parser = KeyParser()
+    assert not list(parser.feed("\x1b[200~se"))
+    clock.now_s += 0.05
+    assert not list(parser.feed("q"))
+    clock.now_s += 1.0
+    assert not list(parser.feed("u"))
+    assert [_named(each) for each in parser.feed("ence q\x1b[201~")] == ["sequence q"]
+
+
+def test_of_a_key_that_is_held_16_repetitions_of_a_read_count_and_more_of_a_character() -> None:
+    """A character may be typed in an input, which takes those beyond 64 as text."""
+    for sequence, name, count, rest in (
+        ("j", "j", 64, ["j" * 1236]),
+        ("\x1b[B", "down", 16, []),
+        ("\x1b[27u", "escape", 16, []),
+    ):
+        keys = [_named(each) for each in _read("a" + sequence * 1300 + "q")]
+        assert keys == ["a", *[name] * count, *rest, "q"]

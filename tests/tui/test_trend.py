@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fabmon.fabric.snapshot import HEAT
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.time_wording import MINUS
 from fabmon.recording.format.minutes import MINUTE_NS
 from fabmon.recording.reading.rate_tiers import Tier, TierQuery

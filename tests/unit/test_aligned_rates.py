@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame
 from fabmon.history.aligned_rates import AlignedRates
@@ -48,13 +50,15 @@ def square(period_s: float, share: float = 0.5, shift_s: float = 0.0) -> Callabl
 @dataclass
 class Sampled:
     """A node with one port, read once a second at `phase_s`; `late` are seconds whose frame comes
-    a tick later, `wall_off_s` is what its wall clock is ahead at a time."""
+    a tick later, `wall_off_s` is what its wall clock is ahead at a time. From second `lost_at` on
+    its counter is absent."""
 
     sent: Callable[[float], float]
     phase_s: float = 0.0
     late: frozenset[int] = frozenset()
     wall_off_s: Callable[[float], float] = lambda time_s: 0.0
     jitter_s: Sequence[float] = (0.0,)
+    lost_at: float = math.inf
     boot_s: float = field(default=-1000.0)
 
     def sampled_s(self, second: int) -> float:
@@ -65,7 +69,8 @@ class Sampled:
         mono_ns = round((time_s - self.boot_s) * 1e9)
         wall_ns = START_NS + round((time_s + self.wall_off_s(time_s)) * 1e9)
         # A counter in bytes is exact at 80 Gb/s: rounding is below a millionth.
-        return Frame(second, wall_ns, mono_ns, [[mono_ns, round(self.sent(time_s))]])
+        sent = round(self.sent(time_s)) if second < self.lost_at else None
+        return Frame(second, wall_ns, mono_ns, [[mono_ns, sent]])
 
     def arrives_at(self, second: int) -> int:
         """The tick that has the frame of a second."""
@@ -147,6 +152,46 @@ def test_a_node_at_the_boundary_of_two_slots_leaves_nobody_unknown() -> None:
     boundary = Sampled(square(6), jitter_s=(0.0, 0.02, -0.02))
     _, inputs = judged([Sampled(square(6), phase_s=0.25), boundary], 22)
     assert np.isfinite(inputs.window("tx_bps")).all()
+
+
+def test_a_counter_that_is_lost_is_known_until_then() -> None:
+    """Also where a node at the boundary of two slots has a sample in the slot after."""
+    lost = Sampled(square(6), lost_at=21)
+    boundary = Sampled(square(6), jitter_s=(0.0, 0.02, -0.02))
+    others = [Sampled(square(6), phase_s=0.25), boundary]
+    for seconds in (22, 23, 24):
+        _, inputs = judged([*others, lost], seconds)
+        unknown = np.isnan(inputs.window("tx_bps"))
+        assert not unknown[:2].any()
+        assert unknown[2].sum() == seconds - 21
+
+
+def test_a_port_that_is_new_on_a_node_has_no_past() -> None:
+    aligned = AlignedRates(1.0, RateRing(60))
+    for seq in range(12):
+        ports = 2 if seq < 9 else 3
+        aligned.regroup(np.array([0, 1, 1])[:ports], np.array([False, False]))
+        end_s = np.array([seq + 1.0, seq + 1.3])
+        heat = np.full((len(HEAT), ports), 5, np.float32)
+        aligned.append(seq, heat, end_s - 1, end_s)
+    window = aligned.window("tx_bps", 6, 11)
+    assert (window[:2] == 5).all()
+    assert np.isnan(window[2, :2]).all()
+    assert (window[2, 4:] == 5).all()
+
+
+def test_a_read_that_was_late_and_the_next_one_are_two_samples() -> None:
+    aligned = AlignedRates(1.0, RateRing(60))
+    aligned.regroup(np.array([0, 1]), np.array([False, False]))
+    late_s = 4.0
+    for seq in range(9):
+        before_s, late_s = late_s if seq > 4 else seq - 1.0, seq + 0.6 * (seq == 5)
+        rate = 50 if seq == 6 else 10
+        heat = np.tile(np.array([10, rate], np.float32), (len(HEAT), 1))
+        end_s = np.array([float(seq), late_s])
+        aligned.append(seq, heat, np.array([seq - 1.0, before_s]), end_s)
+    window = aligned.window("tx_bps", 4, 8)
+    assert window[1] == pytest.approx([10, 0.6 * 10 + 0.4 * 50, 10, 10])
 
 
 def test_a_tick_in_which_nothing_arrived_repeats_no_rate() -> None:

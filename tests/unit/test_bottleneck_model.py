@@ -14,7 +14,7 @@ from fabmon.analysis.fabric_structure import NONE, build_structure
 from fabmon.analysis.finding import Condition, Finding
 from fabmon.analysis.model.bottlenecks import Bottleneck, Place
 from fabmon.analysis.model.candidates import Candidate
-from fabmon.analysis.model.crossing import crossing
+from fabmon.analysis.model.ends import crossing
 from fabmon.analysis.model.shared_links import shared_links
 from fabmon.analysis.model.signs import Gauge, signs
 from fabmon.analysis.thresholds import ModelThresholds
@@ -285,7 +285,6 @@ def test_the_sums_of_a_group() -> None:
         group=uplinks,
         receiver=NONE,
         util=np.ones(5, np.float32),
-        busy=1.0,
         group_util=np.full(5, 0.4375, np.float32),
         load_bps=4 * LINE,
         level=np.array([1, 0.25, 0.25, 0.25], np.float32),
@@ -308,8 +307,6 @@ def test_the_sums_of_a_group() -> None:
         slowed_by="",
         lasted_ticks=9,
         peak_util=1,
-        confidence=0.9,
-        ticks=5,
     )
     assert bottleneck.imbalance == pytest.approx(0.5625)
     assert bottleneck.links == 4
@@ -387,19 +384,19 @@ def test_the_sign_of_a_level_beside_the_others() -> None:
     t = thresholds()
     gauge = Gauge(last_input(LeafSpine()), t)
     level = np.array([10] * 5 + [25, 30 * np.e, 1e9], np.float32)
-    odds = gauge.log_odds(level, floor=20, most=40)
+    odds = gauge.signs(level, floor=20, most=40)
     assert t.rise == 3
     assert odds[0] == pytest.approx(-t.slope * np.log(2), abs=0.001)
     assert odds[5] == 0
     assert odds[6] == pytest.approx(t.slope, abs=0.001)
     assert odds[7] == t.clip
-    assert gauge.log_odds(np.zeros(8, np.float32), 20, 40) == pytest.approx([-t.clip] * 8)
+    assert gauge.signs(np.zeros(8, np.float32), 20, 40) == pytest.approx([-t.clip] * 8)
 
 
 def test_few_ports_have_no_usual_level() -> None:
     t = thresholds()
     gauge = Gauge(last_input(LeafSpine()), t)
-    odds = gauge.log_odds(np.array([15, 25], np.float32), floor=20, most=40)
+    odds = gauge.signs(np.array([15, 25], np.float32), floor=20, most=40)
     assert odds == pytest.approx(t.slope * np.log([15 / 20, 25 / 20]), abs=0.001)
 
 
@@ -407,5 +404,5 @@ def test_where_most_ports_show_a_queue_their_level_is_not_the_usual_one() -> Non
     """Three times 100 is more than the 40 from which on every level counts as raised."""
     t = thresholds()
     gauge = Gauge(last_input(LeafSpine()), t)
-    odds = gauge.log_odds(np.full(8, 100, np.float32), floor=20, most=40)
+    odds = gauge.signs(np.full(8, 100, np.float32), floor=20, most=40)
     assert odds == pytest.approx([t.slope * np.log(100 / 40)] * 8, abs=0.001)

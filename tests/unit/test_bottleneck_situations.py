@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from collectors.wire import Object
 from fabmon.analysis.evidence.null_model import compare_with_hashing
+from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Finding
+from fabmon.analysis.model.shared_links import shared_links
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.topology.plan import Topology
@@ -413,17 +417,46 @@ class TwoLeaves(LeafSpine):
         for node, names in self._ports.items():
             objects = [port(name, f"{node}-{name}") for name in names]
             for name in names:
-                objects.append(neighbour(name, self._peer[f"{node}/{name}"].replace("/", "-")))
+                objects.append(neighbour(name, self.cabled_to(f"{node}/{name}")))
             if node.startswith("leaf"):
                 objects.append(ecmp(*(f"up{number}" for number in range(1, 5))))
             said[node] = hello(*objects)
         return said
+
+    def cabled_to(self, name: str) -> str:
+        """The MAC address of the port at the other end of a cable."""
+        return self._peer[name].replace("/", "-")
 
     def transfer(self, gbps: float, sender: int, spine: int, receiver: int) -> None:
         """A flow from a host of leaf1 to one of leaf2, over a spine."""
         path = (f"gpu{sender:03}/eth0", f"leaf1/up{spine}", f"spine{spine}/swp2")
         hosts = len(self.servers) // 2
         self.send(gbps * GBPS, *path, f"leaf2/down{receiver - hosts}")
+
+
+class HalfKnown(TwoLeaves):
+    """leaf1 has routes over four uplinks, and over the three whose far ends are known."""
+
+    def hellos(self) -> dict[str, Hello]:
+        said = super().hellos()
+        del said["spine4"]
+        names = self._ports["leaf1"]
+        objects = [port(name, f"leaf1-{name}") for name in names]
+        for name in names:
+            if name != "up4":
+                objects.append(neighbour(name, self._peer[f"leaf1/{name}"].replace("/", "-")))
+        every, known = ("up1", "up2", "up3", "up4"), ("up1", "up2", "up3")
+        return {**said, "leaf1": hello(*objects, ecmp(*every), ecmp(*known))}
+
+
+def test_groups_that_differ_by_a_link_without_a_far_end_have_the_same_links_into_their_leaf() -> (
+    None
+):
+    """Twice the same candidate, each would begin the evidence of the other anew."""
+    fabric = Watched(HalfKnown(hosts=2)).seconds(1).snapshot.fabric
+    links = [each for each in shared_links(build_structure(fabric)) if each.node == "leaf1"]
+    assert sorted(len(each.rows) for each in links if not each.is_inward) == [3, 4]
+    assert [len(each.rows) for each in links if each.is_inward] == [3]
 
 
 def test_of_full_links_in_a_row_the_first_one_is_reported() -> None:
@@ -436,6 +469,103 @@ def test_of_full_links_in_a_row_the_first_one_is_reported() -> None:
     assert watched.opened() == ["ecmp_collision leaf1/up1"]
 
 
+@pytest.mark.parametrize("late", ["leaf1", "spine1"])
+def test_of_full_links_in_a_row_the_first_one_is_reported_where_ticks_are_missed(
+    late: str,
+) -> None:
+    """Bursts of 3 s of 5. A node that misses a tick shows the mean of two: the two links seem to
+    differ by a third of what they carry."""
+    fabric = TwoLeaves(hosts=4)
+    step = fabric.step
+
+    def step_with_misses() -> Tick:
+        seq, made = fabric.seq, step()
+        frames = tuple(each for each in made.frames if each[0] != late or seq % 10 != 2)
+        return msgspec.structs.replace(made, frames=frames)
+
+    def in_bursts(second: int) -> None:
+        fabric.silence()
+        if second % 5 < 3:
+            fabric.transfer(194, 1, 1, 5)
+            fabric.transfer(194, 2, 1, 6)
+
+    fabric.step = step_with_misses  # type: ignore[method-assign]
+    watched = Watched(fabric)
+    watched.seconds(2 * SECONDS, in_bursts)
+    assert watched.opened() == ["ecmp_collision leaf1/up1"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("leaf1", "spine1", "leaf2"))))
+def test_of_full_links_in_a_row_the_first_one_is_reported_whichever_node_is_read_first(
+    order: tuple[str, ...],
+) -> None:
+    """The flows were there before fabmon, which reads one node after the other; hosts come between
+    the switches."""
+    fabric = TwoLeaves(hosts=4)
+    fabric.transfer(194, 1, 1, 5)
+    fabric.transfer(194, 2, 1, 6)
+    begins = {node: 1 + 2 * number for number, node in enumerate(order)}
+    step = fabric.step
+
+    def step_of_those_that_answer() -> Tick:
+        seq, made = fabric.seq, step()
+        frames = tuple(each for each in made.frames if begins.get(each[0], 2) <= seq)
+        return msgspec.structs.replace(made, frames=frames)
+
+    fabric.step = step_of_those_that_answer  # type: ignore[method-assign]
+    watched = Watched(fabric)
+    watched.seconds(2 * SECONDS)
+    assert watched.opened() == ["ecmp_collision leaf1/up1"]
+
+
+def test_rates_that_are_not_known_yet_are_filled_beside_nvlinks(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """NVLinks are kept for a shorter time, which makes the rates of ports beside each other a view
+    of what is kept: it was written to."""
+    fabric = TwoLeaves(hosts=4)
+    fabric.transfer(194, 1, 1, 5)
+    fabric.transfer(194, 2, 1, 6)
+    step, hellos = fabric.step, fabric.hellos
+
+    def hellos_with_gpus() -> dict[str, Hello]:
+        said = hellos()
+        nvlink = Object("gpu0/0", "nvlink", "gpu0/0", {}, ("nvlink_tx_bytes", "nvlink_rx_bytes"))
+        for name in fabric.servers:
+            cabled = neighbour("eth0", fabric.cabled_to(f"{name}/eth0"))
+            said[name] = hello(port("eth0", f"{name}-eth0"), cabled, nvlink)
+        return said
+
+    def step_with_a_late_leaf() -> Tick:
+        seq, made = fabric.seq, step()
+        frames = tuple(each for each in made.frames if each[0] != "leaf1" or seq >= 7)
+        return msgspec.structs.replace(made, frames=frames)
+
+    fabric.hellos = hellos_with_gpus  # type: ignore[method-assign]
+    fabric.step = step_with_a_late_leaf  # type: ignore[method-assign]
+    watched = Watched(fabric)
+    watched.seconds(2 * SECONDS)
+    assert watched.opened() == ["ecmp_collision leaf1/up1"]
+    assert caplog.messages == []
+
+
+def test_a_link_that_a_full_one_fills_for_a_second_at_a_time_is_no_second_collision() -> None:
+    """A tenth of what the uplink carries goes to a leaf that is not watched, but for some seconds:
+    its spine's link to leaf2 has no other traffic."""
+    fabric = TwoLeaves(hosts=4)
+
+    def some_seconds(second: int) -> None:
+        fabric.silence()
+        for sender in (1, 2):
+            fabric.send(194 * GBPS, f"gpu{sender:03}/eth0", "leaf1/up1")
+            arrives = 194 if second % 5 == 0 else 174
+            fabric.send(arrives * GBPS, "spine1/swp2", f"leaf2/down{sender}")
+
+    watched = Watched(fabric)
+    watched.seconds(2 * SECONDS, some_seconds)
+    assert watched.opened() == ["ecmp_collision leaf1/up1"]
+
+
 def test_of_full_links_in_a_row_the_one_that_carries_more_is_reported() -> None:
     """The second link carries a flow of a third leaf, which is not watched, as well."""
     fabric = TwoLeaves(hosts=4)
@@ -445,3 +575,12 @@ def test_of_full_links_in_a_row_the_one_that_carries_more_is_reported() -> None:
     watched = Watched(fabric)
     watched.seconds(SECONDS)
     assert watched.opened() == ["ecmp_collision spine1/swp2"]
+
+
+def test_which_of_equally_full_links_is_shared_is_said_to_be_unknown() -> None:
+    """Two hosts share the first uplink, and one each fills the second and the third."""
+    (finding,) = found(Leaf((194, 194), (388,), (388,), ()))
+    others = {"leaf1 up1", "leaf1 up2", "leaf1 up3"} - {finding.subject.replace("/", " ")}
+    assert f"whether it is that link or {', '.join(sorted(others))}" in finding.unseen
+    (finding,) = found(Leaf((194, 194), (370,), (300,), ()))
+    assert "whether" not in finding.unseen

@@ -5,8 +5,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
-from tests.builders import LeafSpine, Watched, without_neighbours
+from tests.builders import (
+    LeafSpine,
+    Watched,
+    frame,
+    hello,
+    new_pipeline,
+    port,
+    tick,
+    up,
+    without_neighbours,
+)
 
 HOST, LEAF = "gpu002/eth0", "leaf1/down2"
 DAMAGE = "phy_rx_crc_errors"
@@ -48,6 +59,48 @@ def test_where_no_cable_was_ever_known_it_is_not_said_that_the_other_end_is_not_
     leaf.fabric.down.add(LEAF)
     (finding,) = leaf.seconds(2).findings
     assert finding.unseen == "the other end: its cable is not known"
+
+
+class OneHost:
+    """A host whose ports come and go, a tick a second."""
+
+    def __init__(self) -> None:
+        self.pipeline = new_pipeline([Host(name="a")])
+        self.seq = 0
+
+    def changes(self, seconds: int, *states: int) -> list[tuple[str, str]]:
+        """What changes while it reports so many ports, with their states."""
+        found: list[tuple[str, str]] = []
+        said = hello(*(port(f"eth{n}", metrics=("netdev_up",)) for n in range(len(states))))
+        for _ in range(seconds):
+            seq = self.seq
+            each = tick(seq, {"a": frame(seq, *states)}, {"a": said}, up("a"))
+            changes = self.pipeline.accept(each).changes
+            found += ((change.value, finding.text) for change, finding in changes)
+            self.seq += 1
+        return found
+
+
+def test_a_link_that_is_down_stays_so_while_its_node_does_not_report_the_port() -> None:
+    """A NIC that was lost from the bus after its link was an alert that is resolved."""
+    host = OneHost()
+    assert host.changes(5, 1, 1) == []
+    assert host.changes(5, 1, 0) == [("open", "a r1 is down")]
+    assert host.changes(60, 1) == []
+    assert host.changes(5, 1, 0) == []
+    assert host.changes(60, 1, 1) == [("close", "a r1 is down")]
+
+
+def test_a_port_that_is_gone_for_a_day_is_no_link_that_is_down() -> None:
+    host = OneHost()
+    host.changes(5, 1, 1)
+    host.changes(5, 1, 0)
+    assert host.changes(60, 1) == []
+    host.seq += 86_000
+    assert host.changes(200, 1) == []
+    host.seq += 200
+    gone = "a r1 is down; its port is no longer reported"
+    assert host.changes(60, 1) == [("close", gone)]
 
 
 def test_a_link_that_goes_down_again_within_minutes_says_how_often() -> None:

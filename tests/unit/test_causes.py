@@ -21,6 +21,7 @@ from fabmon.analysis.causes import (
     title_at,
 )
 from fabmon.analysis.finding import SEVERITIES, Cause, Finding, Trait
+from fabmon.fabric.wording import rounded_percent
 from fabmon.feeds.demo.faults import KINDS
 from tests.goldens import check_golden
 
@@ -60,7 +61,8 @@ def _causes() -> str:
 def _sentence(cause: Cause) -> str:
     severity = "; ".join(filter(None, (cause.severity, cause.other_severity)))
     severity = NAME.sub(r"`\g<0>`", severity)
-    return f"{cause.meaning[0].upper()}{cause.meaning[1:]}. *Severity:* {severity}."
+    sure = f" *Confidence:* {rounded_percent(cause.confidence)}." if cause.confidence < 1 else ""
+    return f"{cause.meaning[0].upper()}{cause.meaning[1:]}. *Severity:* {severity}.{sure}"
 
 
 def _rows(cause: Cause) -> list[tuple[str, str]]:
@@ -100,6 +102,13 @@ def test_rules_are_short_plain_and_name_thresholds_of_their_tables(cause: Cause)
     for name in NAME.findall(cause.rule):
         table, dot, key = name.partition(".")
         assert not dot or (table in cause.tables and key in THRESHOLDS[table]), name
+
+
+def test_the_page_about_the_model_names_numbers_that_there_are() -> None:
+    section = PAGE.read_text(encoding="utf-8").partition("## The bottleneck model")[2]
+    named = set(re.findall(r"`\W?([a-z]+(?:_[a-z]+)*)`", section.partition("\n## ")[0]))
+    assert named - THRESHOLDS["model"].keys() == {"model"}
+    assert len(named) > 15
 
 
 def test_causes_are_declared_completely() -> None:

@@ -355,10 +355,20 @@ def test_the_demo_as_lines_says_on_stderr_that_it_is_simulated() -> None:
 
 @pytest.mark.parametrize("topology", ["leaf-spine", "rail", "fat-tree"])
 def test_the_demo_once_as_a_table(topology: str) -> None:
-    done = fabmon("demo", "--topology", topology, "--hosts", "8", "--once")
+    done = fabmon("demo", "--topology", topology, "--once")
     assert done.returncode == 0, done.stderr
     assert "gpu008" in done.stdout
     assert "leaf1" in done.stdout
+    # Not the idle fabric of its first two seconds.
+    cause = "Overloaded link" if topology == "fat-tree" else "ECMP collision"
+    assert f"! {cause}: " in done.stdout
+    assert "  affects job 8801 llama" in done.stdout
+
+
+def test_a_single_report_of_the_demo_says_that_its_speed_is_not_used() -> None:
+    done = fabmon("demo", "--once", "--speed", "5")
+    assert done.returncode == 0
+    assert "--speed 5 has no effect" in done.stderr
 
 
 def test_a_mistake_in_a_demo_scenario_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fabmon.session.preferences import keep
 from fabmon.session.setting_origins import example_file
 from fabmon.toml_text import line_of, lines_of
 from fabmon.tui.choices import Choices
+from tests.work import counted
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config" / "fabmon.example.toml"
@@ -187,9 +188,23 @@ def test_lines_of_keys_are_those_that_a_person_counts() -> None:
         ("n", "k"): 14,
         ("n", "l"): 16,
     }
+    assert lines_of(text.replace("\n", "\r\n")) == lines_of(text)
     assert line_of(text, ("t", "nothing")) == 4
     assert line_of(text, ("nothing",)) is None
     assert line_of(text, ()) is None
+
+
+def test_a_table_of_cables_costs_its_lines_not_their_square() -> None:
+    """`fabmon config` took minutes where fabmon.toml has the 8,000 cables of a fabric."""
+
+    def work(count: int) -> int:
+        cables = "".join(f'  "gpu{each}/eth[0-1]  leaf1/swp[1-2]",\n' for each in range(count))
+        with counted() as work:
+            found = lines_of(f"cables = [\n{cables}] # all\nlast = 1\n")
+        assert found == {("cables",): 1, ("last",): count + 3}
+        return work.lines
+
+    assert work(200) < 2.5 * work(100)
 
 
 @pytest.mark.parametrize(

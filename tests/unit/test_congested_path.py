@@ -181,6 +181,19 @@ def test_one_sender_without_credits_has_a_slow_link_or_receiver_behind_it(
         )
 
 
+@pytest.mark.parametrize(("waits", "found"), [((2, 3, 4), 1), ((3,), 0)])
+def test_a_receiver_that_one_sender_fills_explains_few_that_wait(
+    waits: tuple[int, ...], found: int
+) -> None:
+    """One NIC at line rate slows nobody. Of one or two senders it may be the receiver."""
+    hosts = WatchedHosts(util=0.4, metrics=("ib_ext_tx_wait",))
+    hosts.fabric.send(0.57 * RATE, "gpu008/eth0", "leaf1/down9")
+    hosts.seconds(12)
+    without_credits(hosts, 0.1, *waits)
+    hosts.seconds(25)
+    assert len(hosts.opened()) == found
+
+
 @pytest.mark.parametrize(("util", "share"), [(0.05, 0.02), (0.3, 0.04)])
 def test_a_sender_that_hardly_waits_is_not_held_up(util: float, share: float) -> None:
     """Of a sender with little traffic, or with some, that waits for less than 5 % of all time."""

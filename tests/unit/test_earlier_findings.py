@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,25 @@ import pytest
 from fabmon.analysis.earlier_findings import EarlierFinding, EarlierFindings
 from fabmon.analysis.finding import Change, Evidence, Finding
 from fabmon.analysis.scene import Scene
+from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.session.config import load
 from fabmon.session.kept_findings import KeptFindings
 from fabmon.session.session import Session
 from fabmon.state_file import StateFile
-from tests.builders import SECOND_NS, LeafSpine, Watched, new_pipeline, without_neighbours
+from tests.builders import (
+    SECOND_NS,
+    START_NS,
+    LeafSpine,
+    Watched,
+    frame,
+    hello,
+    new_pipeline,
+    port,
+    tick,
+    up,
+    without_neighbours,
+)
 
 HOST, LEAF = "gpu002/eth0", "leaf1/down2"
 _NAMES = itertools.count()
@@ -247,6 +261,110 @@ def test_a_driver_that_failed_works_again_once_its_device_carries_traffic() -> N
     assert kinds(watch) == [f"close driver_failed {HOST}"]
 
 
+class Ports:
+    """A host that reports so many ports, after a watch that left its second one down."""
+
+    def __init__(self, node: str = "a") -> None:
+        name = f"site{next(_NAMES)}"
+        file = StateFile(EarlierFinding, "findings", name)
+        assert file.acquire()
+        was = kept_of(f"{node}/eth1")
+        file.save([replace_finding(was, since_ns=START_NS, seen_ns=START_NS)])
+        file.release()
+        session = Session(load(Path("/dev/null")))
+        kept = session.kept_findings(name)
+        self.pipeline = session.pipeline([Host(name="a")], kept=kept)
+        self.seq = 0
+        self.closed: list[str] = []
+
+    def seconds(self, seconds: int, *states: int, status: NodeStatus | None = None) -> Scene:
+        said = hello(*(port(f"eth{n}", metrics=("netdev_up",)) for n in range(len(states))))
+        for _ in range(seconds):
+            answers = status is None
+            made = tick(
+                self.seq,
+                {"a": frame(self.seq, *states)} if answers else {},
+                {"a": said} if answers else {},
+                up("a") if status is None else [status],
+            )
+            scene = self.pipeline.accept(made)
+            self.closed += [each.text for change, each in scene.changes if change is Change.CLOSE]
+            self.seq += 1
+        return scene
+
+
+def replace_finding(kept: EarlierFinding, **fields: int) -> EarlierFinding:
+    return msgspec.structs.replace(kept, finding=msgspec.structs.replace(kept.finding, **fields))
+
+
+GONE = "as it was; its port is no longer reported"
+
+
+@pytest.mark.parametrize("is_down", [True, False])
+def test_a_link_whose_port_is_not_reported_yet_stays_open_until_it_is(is_down: bool) -> None:
+    """As while a driver is loaded, or a NIC is reset, at the start of the watch."""
+    ports = Ports()
+    (finding,) = ports.seconds(300, 1).findings
+    assert finding.text == GONE
+    findings = ports.seconds(60, 1, 0 if is_down else 1).findings
+    assert [each.text for each in findings] == ["a r1 is down"] * is_down
+    assert ports.closed == ["as it was"] * (not is_down)
+
+
+def test_a_link_whose_port_is_not_reported_for_a_day_closes_with_the_reason() -> None:
+    ports = Ports()
+    ports.seconds(60, 1)
+    ports.seq += 86_400
+    assert ports.seconds(60, 1).findings == ()
+    assert ports.closed == [GONE]
+
+
+def test_a_node_that_has_not_answered_is_waited_for_before_its_port() -> None:
+    ports = Ports()
+    ports.seq = 100_000
+    starting = NodeStatus("a", NodeState.CONNECTING, 0)
+    (finding,) = ports.seconds(300, status=starting).findings
+    assert (finding.text, "a has not answered" in finding.unseen) == ("as it was", True)
+    assert ports.closed == []
+
+
+def test_a_node_that_never_answers_again_keeps_nothing_open_for_longer_than_a_day() -> None:
+    """It was for ever, and so was the alert."""
+    ports = Ports()
+    failed = NodeStatus("a", NodeState.FAILED, 0)
+    assert len(ports.seconds(650, status=failed).findings) == 1
+    ports.seq += 86_400
+    assert ports.seconds(60, status=failed).findings == ()
+    assert ports.closed == [GONE]
+
+
+@pytest.mark.parametrize("silent", [{"gpu002", "leaf1"}, {"leaf1"}])
+def test_a_link_of_silent_nodes_is_not_known_to_be_up(silent: set[str]) -> None:
+    """Its finding closed after 15 s, before its nodes counted as lost, and was opened again."""
+    site = Site()
+    watch = Watch(site)
+    watch.seconds(5)
+    site.down |= {HOST, LEAF}
+    watch.seconds(5)
+    site.silent, site.state = silent, NodeState.STALE
+    (finding,) = watch.seconds(60).findings
+    is_known = silent == {"leaf1"}
+    assert finding.unseen == ("" if is_known else "whether it is still so: its nodes are silent")
+    site.silent = set()
+    (finding,) = watch.seconds(30).findings
+    assert (finding.unseen, kinds(watch)) == ("", [f"open link_down {HOST}"])
+    site.down.clear()
+    watch.seconds(30)
+    assert kinds(watch)[1:] == [f"close link_down {HOST}"]
+
+
+def test_a_node_that_nothing_lists_has_ten_minutes_to_be_reported() -> None:
+    ports = Ports(node="b")
+    assert len(ports.seconds(590, 1).findings) == 1
+    ports.seconds(60, 1)
+    assert ports.closed == [GONE]
+
+
 @pytest.mark.parametrize(
     "content",
     [b'[{"finding":', b"[1]", b'["\xff"]', b'[{"\xff":1}]', b"\0" * 64, b"[" * 20_000_000],
@@ -274,6 +392,58 @@ def test_a_file_of_others_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureF
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     assert kept.load() == []
+
+
+@pytest.mark.parametrize("place", ["fabmon", "fabmon/findings", "."])
+def test_where_others_can_replace_the_file_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = StateFile(EarlierFinding, "findings", "pod7")
+    assert file.acquire()
+    file.save([kept_of(HOST)])
+    file.release()
+    shared = tmp_path / "state" / place
+    shared.chmod(0o777)
+    assert file.load() == []
+    with pytest.raises(PermissionError):
+        file.acquire()
+    assert "is not read: " in caplog.text
+    shared.chmod(0o700)
+    moved = tmp_path / "scratch"
+    (tmp_path / "state" / "fabmon").rename(moved)
+    (tmp_path / "state" / "fabmon").symlink_to(moved)
+    assert len(file.load()) == 1, "a link of the user's own"
+
+
+@pytest.mark.parametrize("what", ["directory", "fifo", "empty", "huge", "link", "later version"])
+def test_whatever_has_the_name_of_a_state_file_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    file = StateFile(EarlierFinding, "findings", "pod7")
+    assert file.acquire()
+    path = file.path
+    if what == "directory":
+        path.mkdir()
+    elif what == "fifo":
+        os.mkfifo(path, 0o600)
+    elif what == "huge":
+        path.touch(0o600)
+        os.truncate(path, 1 << 40)
+    elif what == "link":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text('{"version": 9, "findings": []}' if what == "later version" else "")
+    assert file.load() == []
+    if what == "directory":
+        with pytest.raises(IsADirectoryError):
+            file.save([kept_of(HOST)])
+    else:
+        file.save([kept_of(HOST)])
+        assert len(file.load()) == 1
+    assert {each.name for each in path.parent.iterdir()} == {path.name, f"{path.stem}.lock"}
+    file.release()
 
 
 def test_an_invalid_item_of_a_state_file_costs_itself(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,6 @@ from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.report.json_records import finding_record
 from fabmon.report.scene_report import finding_lines, table
-from fabmon.scenes.findings_at_the_time import with_recorded_worst
 from tests.builders import (
     SECOND_NS,
     START_NS,
@@ -421,7 +420,8 @@ def test_what_is_said_of_a_finding_that_faded_is_of_its_worst_moment_in_every_ou
         assert (record.last.severity, record.last.lost) == ("warning", 0.7)
         assert (record.last.confidence, record.last.unseen) == (0.5, "who shares it")
         assert brief_loss(finding) == "65 % lost"
-        assert loss_and_confidence(finding) == "65 % of the bandwidth lost, confidence 90 %"
+        said = "at its worst 65 % of the bandwidth lost, confidence 90 %"
+        assert loss_and_confidence(finding) == said
         assert list_order(finding)[:2] == (0, -0.65)
         scene = replace(WatchedLeaf().seconds(1), changes=((Change.UPDATE, finding),))
         (line,) = finding_lines(scene)
@@ -482,11 +482,27 @@ def test_a_fact_has_its_newest_text_until_its_end() -> None:
 
 def test_a_recorded_worst_moment_is_kept_where_only_the_minutes_after_it_are_analysed() -> None:
     recorded = [each for _, each in life_of(*[condition(0.65, "gpu001")] * 3)][-2]
-    now = life_of(condition(0.15, ""))[0][1]
-    scene = replace(WatchedLeaf().seconds(1), findings=(now,))
-    (shown,) = with_recorded_worst(scene, [recorded], ()).findings
-    assert "and lose 65%; 15 % lost at 04:40:00Z" in sentence(shown)
-    assert shown.lost == 0.15
+    tracker = FindingTracker(
+        FindingThresholds(5.0, 300.0, 20.0, 1.0),
+        begins=lambda _: {recorded.key: to_stored(recorded)},
+    )
+    for second in range(10, 16):
+        tracker.accept([condition(0.15, "")], START_NS + second * SECOND_NS, 1.0)
+        (shown,) = tracker.open()
+        assert "and lose 65%; 15 % lost at 04:40:1" in sentence(shown)
+        assert (shown.lost, shown.since_ns) == (0.15, recorded.since_ns)
+
+
+def test_a_worst_moment_is_kept_by_who_takes_the_finding_up() -> None:
+    """A watch that was started again: two ticks later it was forgotten."""
+    kept = [each for _, each in life_of(*[condition(0.65, "gpu001")] * 3, condition(0.2, ""))][-2]
+    tracker = FindingTracker(FindingThresholds(5.0, 300.0, 20.0, 1.0))
+    tracker.take_up([kept])
+    for second in range(10, 16):
+        tracker.accept([condition(0.15, "")], START_NS + second * SECOND_NS, 1.0)
+        (shown,) = tracker.open()
+        assert shown.worst is not None
+        assert shown.worst.lost == 0.65
 
 
 def test_a_number_that_is_none_is_no_evidence_and_loses_no_finding() -> None:

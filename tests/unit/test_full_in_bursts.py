@@ -50,7 +50,7 @@ def test_a_link_that_is_full_for_half_of_each_second_is_found(shows: dict[str, A
     wait for less of the time where they do not begin together."""
     (finding,) = half_of_each_second(**shows).seconds(SECONDS).findings
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up1")
-    assert "50 % of line rate over 5 s, in bursts within each second" in finding.text
+    assert "50 % of line rate over 5 s, in bursts" in finding.text
     assert finding.lost == pytest.approx(1 - 100 / 229, abs=0.03)
 
 

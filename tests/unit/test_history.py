@@ -10,8 +10,9 @@ import pytest
 
 from collectors import wire
 from collectors.wire import Object
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import HEAT, Snapshot
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.wire.messages import Frame, Hello, MetricInfo, ObjectInfo, decode
 from fabmon.history.derived_metrics import MetricDeriver
 from fabmon.history.history import History

@@ -418,6 +418,48 @@ def test_bursts_that_fill_no_whole_second_are_an_incast_where_the_last_hop_drops
         assert "marks or drops of the link's own queue" in values
 
 
+@pytest.mark.parametrize("shows", ["drops", "waiting", ""])
+def test_senders_that_receive_as_long_are_slowed_where_they_or_the_receiver_show_a_queue(
+    shows: str,
+) -> None:
+    """Three hosts of 200G send 130 Gb/s to one of 400G, and receive from one each at line rate."""
+    names = [f"gpu{number:03}/eth0" for number in range(1, 7)]
+    names += [f"leaf1/down{number}" for number in range(1, 7)]
+    waits = ("ib_ext_tx_wait",) if shows == "waiting" else ()
+    dropped = "phy_tx_discards"
+    speeds = dict.fromkeys(names, 200 * GBPS)
+    fabric = LeafSpine(2, 12, 400 * GBPS, speeds=speeds, metrics=waits, leaf_metrics=(dropped,))
+    watched = Watched(fabric)
+    for sender in (1, 2, 3):
+        send(watched, sender, 12, 130)
+        send(watched, 3 + sender, sender, 195)
+        if waits:
+            fabric.counted[f"gpu{sender:03}/eth0", *waits] = 0.3 * 200 * GBPS / 64
+    if shows == "drops":
+        fabric.counted["leaf1/down12", dropped] = 30_000
+    watched.seconds(SECONDS)
+    assert watched.opened() == (["incast gpu012/eth0"] if shows else [])
+
+
+@pytest.mark.parametrize("is_spine", [True, False])
+def test_what_waits_for_a_spine_does_not_wait_for_the_receiver(is_spine: bool) -> None:
+    """Four hosts send to one, and four others over an uplink that is full: their leaf pauses hosts
+    for the receiver, or because a spine pauses it."""
+    counts = (PAUSED,)
+    fabric = LeafSpine(2, 12, 400 * GBPS, metrics=counts, leaf_metrics=counts)
+    watched = Watched(fabric)
+    for sender in (8, 9, 10, 11):
+        send(watched, sender, 12, 98)
+    for sender in (1, 2, 3, 4):
+        fabric.send(100 * GBPS, f"gpu{sender:03}/eth0", "leaf1/up1")
+        paused = sender if is_spine else sender + 7
+        fabric.counted[f"gpu{paused:03}/eth0", PAUSED] = 0.6 * US_PER_S
+    fabric.counted["leaf1/up1", PAUSED] = 0.6 * US_PER_S * is_spine
+    (finding,) = (each for each in watched.seconds(SECONDS).findings if each.cause == "incast")
+    waiting = {each.name: each.value for each in finding.evidence}["ports that wait for it"]
+    assert waiting == (0 if is_spine else 4)
+
+
 def test_drops_of_what_storage_sends_to_a_host_are_no_incast_of_those_that_write_there() -> None:
     """Six hosts write to storage that is not watched, and one reads from it."""
     dropped = "phy_tx_discards"

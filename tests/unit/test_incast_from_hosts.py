@@ -95,3 +95,47 @@ def test_a_receiver_that_is_always_full_needs_a_sign_of_a_queue_but_on_infiniban
     gbps = {(host, 0): (each, 0.0) for host, each in enumerate(SENDERS_GBPS, start=1)}
     gbps[7, 0] = (0.0, 392.0)
     assert opened(7, 1, gbps, metrics) == (["incast gpu007/mlx5_0"] if is_found else [])
+
+
+def double_tree(hosts: int, rails: int, flow_gbps: float) -> dict[Nic, tuple[float, float]]:
+    """An all-reduce on each rail over two binary trees, one the reverse of the other: every host
+    sends a flow to its parent in both, and receives one of each of its children."""
+    gbps: dict[Nic, tuple[float, float]] = {}
+    for host in range(1, hosts + 1):
+        places = (host, hosts + 1 - host)
+        parents = sum(place > 1 for place in places)
+        children = sum(child <= hosts for place in places for child in (2 * place, 2 * place + 1))
+        sends_and_receives = (flow_gbps * parents, flow_gbps * children)
+        gbps |= {(host, rail): sends_and_receives for rail in range(rails)}
+    return gbps
+
+
+@pytest.mark.parametrize("metrics", [ETHERNET, CNPS, MARKS, INFINIBAND])
+@pytest.mark.parametrize("hosts", [3, 13])
+def test_the_root_of_a_tree_is_no_incast_where_its_senders_receive_as_long(
+    hosts: int, metrics: tuple[str, ...]
+) -> None:
+    """A root gets two flows from hosts whose other flows take as long: it holds nobody."""
+    assert opened(hosts, 2, double_tree(hosts, 2, 0.466 * LINE_GBPS), metrics) == []
+
+
+def test_senders_that_count_nothing_are_an_incast_where_they_receive_less() -> None:
+    gbps = {(host, 0): (each, 200.0) for host, each in enumerate(SENDERS_GBPS, start=1)}
+    gbps |= {(host, 0): (200.0, 0.0) for host in range(8, 14)}
+    gbps[7, 0] = (0.0, 392.0)
+    assert opened(13, 1, gbps, ETHERNET) == ["incast gpu007/mlx5_0"]
+
+
+@pytest.mark.parametrize("storage_rail", [0, 1])
+def test_an_incast_is_found_while_its_senders_read_from_storage_over_another_rail(
+    storage_rail: int,
+) -> None:
+    """Six hosts send to one, and read 60 Gb/s from storage that is not watched: over the same rail,
+    that storage may be what fills it."""
+    gbps = {(host, 0): (each, 0.0) for host, each in enumerate(SENDERS_GBPS, start=1)}
+    gbps[7, 0] = (0.0, 392.0)
+    for host in range(1, 7):
+        sent, received = gbps.get((host, storage_rail), (0.0, 0.0))
+        gbps[host, storage_rail] = (sent, received + 60)
+    expected = ["incast gpu007/mlx5_0"] if storage_rail == 1 else []
+    assert opened(7, 2, gbps, ETHERNET) == expected

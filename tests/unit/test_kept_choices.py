@@ -93,16 +93,20 @@ def test_nothing_is_kept_where_the_file_says_so(state: Path, tmp_path: Path) -> 
     assert load_kept() == ({"palette": "grey"}, "")
 
 
-def test_the_metric_of_a_replay_is_not_kept_and_that_of_live_not_used(
+def test_metric_and_window_of_a_replay_are_not_kept_and_those_of_live_not_used(
     state: Path, tmp_path: Path
 ) -> None:
     mine = config(tmp_path)
     replayed = ScreenMemory.load(mine, is_live=False)
-    replayed.keep(Choices(), replace(Choices(), metric="ecn", ramp="grey"))
+    other = replace(Choices(), metric="ecn", window=TimeWindow.MINUTE)
+    replayed.keep(Choices(), replace(other, ramp="grey"))
     assert load_kept() == ({"palette": "grey"}, "")
-    keep({"metric": "cnp"})
-    assert ScreenMemory.load(mine, is_live=False).preferences(None).choices.metric == "util"
-    assert ScreenMemory.load(mine, is_live=True).preferences(None).choices.metric == "cnp"
+    ScreenMemory.load(mine, is_live=True).keep(Choices(), other)
+    usual = replace(Choices(), ramp="grey")
+    assert ScreenMemory.load(mine, is_live=False).preferences(None).choices == usual
+    assert ScreenMemory.load(mine, is_live=True).preferences(None).choices == replace(
+        other, ramp="grey"
+    )
 
 
 def test_what_another_version_wrote_is_kept_and_what_is_unknown_is_not_used(

@@ -24,7 +24,8 @@ import collectors
 import fabmon
 from collectors.inspector_records import JOB_DIRECTORY, LOG_NAME
 from collectors.readers.ethtool_names import RULES
-from fabmon.analysis.job_log.job_log import MAX_PIECE
+from fabmon.analysis.job_log.failure_fields import _PEERS
+from fabmon.analysis.job_log.line_filter import MAX_PIECE
 from fabmon.feeds.inspector.reports import _NAME
 from fabmon.feeds.scrape.exporter_tables import exporter_tables
 
@@ -264,3 +265,15 @@ def test_a_number_is_recognised_by_what_int_reads() -> None:
     paths = [path for each in (fabmon, collectors) for path in Path(each.__path__[0]).rglob("*.py")]
     assert paths
     assert [path.name for path in paths if ".isdigit" in path.read_text()] == []
+
+
+@pytest.mark.parametrize("unit", ["b-", "a.", "a", "[", "[b", "%", "1:"])
+def test_an_address_in_a_line_is_found_in_a_time_that_a_long_log_allows(unit: str) -> None:
+    """From each boundary of a word the next 255 characters were tried: 0.1 s a line."""
+    text = unit * (MAX_PIECE // len(unit))
+    times_s = []
+    for _ in range(3):
+        began_s = time.thread_time()
+        assert all(each.search(text) is None for each in _PEERS)
+        times_s.append(time.thread_time() - began_s)
+    assert min(times_s) < MOST_OF_CUT_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,3 +159,34 @@ async def test_after_the_clock_was_set_back_it_begins_anew(
     known = np.isfinite(page._digest.busy.highest)
     assert known[:, -1].any()
     assert not known[:, :-3].any(), "nothing was seen an hour ago"
+
+
+async def test_a_directory_that_does_not_answer_is_said_once(
+    tmp_path: Path,
+    scenes: list[Scene],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("fabmon.session.live_page.EVERY_S", 0)
+    monkeypatch.setattr("fabmon.session.live_page.replace_file", lambda *_, **__: released.wait(30))
+    page = LivePage(tmp_path, "pod7")
+    for scene in scenes[:5]:
+        page.take(scene)
+    path = tmp_path / "index.html"
+    slow = f"--page: {path}: not written in 0 s: does its file system answer?"
+    assert caplog.messages == [slow]
+    released.set()
+    await page.close()
+    assert caplog.messages[1:] == [f"--page: {path}: written again"]
+
+
+def test_a_directory_that_does_not_answer_at_the_start_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr("fabmon.session.live_page.START_S", 0.1)
+    monkeypatch.setattr("fabmon.session.live_page.check_writable", lambda _: released.wait(30))
+    with pytest.raises(UsageError, match="its file system does not answer"):
+        LivePage(tmp_path, "pod7")
+    released.set()

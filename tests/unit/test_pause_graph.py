@@ -7,17 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import numpy as np
 import pytest
 
-from fabmon.analysis.detectors.pause_deadlock import pause_deadlocks
+from fabmon.analysis.detectors.pause_deadlock import cycle_of, pause_deadlocks
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flow_control import TIME_WITHOUT_CREDITS
 from fabmon.analysis.evidence.pause_graph import PauseGraph
 from fabmon.analysis.evidence.senders_place import LastSeen
 from fabmon.analysis.finding import Condition
+from fabmon.fabric.tick import Tick
 from fabmon.session.config import load
-from tests.builders import LeafSpine, Watched
+from tests.builders import LeafSpine, Watched, frame, hello, port
 
 
 def chain(nodes: int, *more: tuple[int, int]) -> PauseGraph:
@@ -31,40 +33,40 @@ def chain(nodes: int, *more: tuple[int, int]) -> PauseGraph:
         paused=everyone,
         pauses=everyone,
         share=np.zeros(len(waits), np.float32),
-        _by_pauser=by_pauser,
-        _node=np.array([waiter for waiter, _ in waits], np.intp),
+        by_pauser=by_pauser,
+        node_of=np.array([waiter for waiter, _ in waits], np.intp),
     )
 
 
 @pytest.mark.parametrize("nodes", [3, 2000])
 def test_a_chain_is_no_cycle_however_long(nodes: int) -> None:
     graph = chain(nodes)
-    assert graph.cycle(0, graph.paused) == []
+    assert cycle_of(graph, 0, graph.paused) == []
 
 
 @pytest.mark.parametrize("nodes", [3, 2000])
 def test_a_cycle_is_followed_to_its_end(nodes: int) -> None:
     cycle = chain(nodes, (0, nodes - 1))
-    assert cycle.cycle(0, cycle.paused) == list(reversed(range(nodes)))
-    assert set(cycle.cycle(nodes // 2, cycle.paused)) == set(range(nodes))
+    assert cycle_of(cycle, 0, cycle.paused) == list(reversed(range(nodes)))
+    assert set(cycle_of(cycle, nodes // 2, cycle.paused)) == set(range(nodes))
 
 
 def test_who_waits_for_a_cycle_is_not_in_it() -> None:
     graph = chain(3, (0, 2), (3, 1))
-    assert graph.cycle(3, graph.paused) == []
-    assert graph.cycle(1, graph.paused) != []
+    assert cycle_of(graph, 3, graph.paused) == []
+    assert cycle_of(graph, 1, graph.paused) != []
 
 
 def test_of_two_cycles_the_shorter_is_returned() -> None:
     graph = chain(5, (0, 4), (0, 1))
-    assert graph.cycle(0, graph.paused) == [5, 0]
+    assert cycle_of(graph, 0, graph.paused) == [5, 0]
 
 
 def test_a_cycle_of_ports_that_are_stuck_is_found_beside_a_shorter_one_of_others() -> None:
     graph = chain(5, (0, 4), (0, 1))
     stuck = np.ones(6, np.bool_)
     stuck[5] = False
-    assert graph.cycle(0, stuck) == [4, 3, 2, 1, 0]
+    assert cycle_of(graph, 0, stuck) == [4, 3, 2, 1, 0]
 
 
 def deadlocks(
@@ -79,7 +81,7 @@ def deadlocks(
     own = np.array([nodes.index(waiter) for waiter, _ in waits], np.intp)
     all_ports = np.ones(len(waits), np.bool_)
     graph = PauseGraph(
-        all_ports, all_ports, np.ones(len(waits), np.float32), _by_pauser=by_pauser, _node=own
+        all_ports, all_ports, np.ones(len(waits), np.float32), by_pauser=by_pauser, node_of=own
     )
     ids = [f"{waiter}/{pauser}" for waiter, pauser in waits]
     ports = [
@@ -182,6 +184,30 @@ def test_a_host_that_gives_few_credits_for_three_seconds_is_not_slow() -> None:
     assert watched.opened() == []
 
 
+@pytest.mark.parametrize("name", ["gpu003/eth0", "leaf1/up1"])
+def test_a_port_that_is_gone_is_no_slow_receiver(name: str) -> None:
+    """It had neither a node nor a name: `/`."""
+    pauses = "pfc_tx_pause_us_prio3"
+    fabric = LeafSpine(2, 4, LINE_BPS, metrics=(pauses,), leaf_metrics=(pauses,))
+    fabric.send(0.7 * LINE_BPS, "leaf1/down3")
+    fabric.counted[name, pauses] = 600_000
+    step, node = fabric.step, name.partition("/")[0]
+
+    def step_without_ports() -> Tick:
+        seq, made = fabric.seq, step()
+        if seq < 8:
+            return made
+        hellos = ((node, hello(port("other", "other"))),) if seq == 8 else ()
+        other = (node, frame(seq, 1, 0, 0, 0))
+        frames = tuple(other if each[0] == node else each for each in made.frames)
+        return msgspec.structs.replace(made, frames=frames, hellos=hellos)
+
+    fabric.step = step_without_ports  # type: ignore[method-assign]
+    watched = Watched(fabric)
+    watched.seconds(16)
+    assert watched.opened() == ["slow_receiver gpu003/eth0"] * (node == "gpu003")
+
+
 LINE_BPS, BITS_PER_WAIT = 400e9, 64
 
 
@@ -215,6 +241,41 @@ def test_rnr_is_advice_only_where_receives_are_posted_too_late(is_late: bool) ->
     assert "PCIe (width, speed" in first
     assert "RNR" not in first
     assert ("RNR" in rest) == is_late
+
+
+@pytest.mark.parametrize("seen", [("",), ("gpu",)])
+@pytest.mark.parametrize("sent_bps", [0.0, 40e9])
+def test_a_level_that_most_hosts_have_is_usual_whoever_else_is_watched(
+    seen: tuple[str, ...], sent_bps: float
+) -> None:
+    """Twelve hosts receive and pause their switch, one far more. Ports of the leaf do not count
+    pause, which is not 0, and hosts that only receive are busy as well."""
+    fabric = LeafSpine(4, 12, 400e9, metrics=("pfc_tx_pause_us_prio3",))
+    for number in range(1, 13):
+        host = f"gpu{number:03}/eth0"
+        fabric.send(40e9, f"leaf1/down{number}")
+        fabric.send(sent_bps, host)
+        fabric.counted[host, "pfc_tx_pause_us_prio3"] = 0.65e6 if number == 3 else 0.22e6
+    (finding,) = Watched(fabric, seen=seen).seconds(20).findings
+    assert (finding.cause, finding.subject) == ("slow_receiver", "gpu003/eth0")
+
+
+def test_idle_hosts_do_not_make_the_usual_level_of_the_busy_ones_unusual() -> None:
+    fabric = LeafSpine(4, 60, 400e9, metrics=("pfc_tx_pause_us_prio3",))
+    for number in range(1, 61):
+        fabric.send(40e9 if number <= 12 else 0, f"leaf1/down{number}")
+        pause = 0.22e6 if number <= 12 else 0.0
+        fabric.counted[f"gpu{number:03}/eth0", "pfc_tx_pause_us_prio3"] = pause
+    assert Watched(fabric).seconds(20).findings == ()
+
+
+def test_a_host_that_receives_at_line_rate_is_as_fast_as_its_link_however_much_it_pauses() -> None:
+    fabric = LeafSpine(4, 12, 400e9, metrics=("pfc_tx_pause_us_prio3",))
+    fabric.send(390e9, "leaf1/down3")
+    fabric.counted["gpu003/eth0", "pfc_tx_pause_us_prio3"] = 0.3e6
+    watched = Watched(fabric)
+    watched.seconds(20)
+    assert "slow_receiver gpu003/eth0" not in watched.opened()
 
 
 class NarrowWait(LeafSpine):

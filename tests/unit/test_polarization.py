@@ -101,7 +101,7 @@ def test_many_queue_pairs_of_four_senders_on_one_link_are_polarized(
     assert (finding.cause, finding.subject) == ("polarization", "leaf1/uplinks")
     assert finding.text.startswith("up to 32 queue pairs of leaf1 use 1 of 4 uplinks (up1)")
     assert "(chance if 16 of them send: " in finding.text
-    assert (finding.severity, finding.confidence) == (WARNING, 0.85), "some may be idle"
+    assert (finding.severity, finding.confidence) == (WARNING, 0.9), "some may be idle"
     assert finding.advice.startswith(said)
     assert finding.text.endswith("one UDP source port") == (numbers is ONE_PORT)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fabmon.session import printing
+from fabmon.cli.main import _crashed
+from fabmon.session import printing, slow_files
 from fabmon.session.errors import Exit
 from fabmon.session.event_loop import EndSignals
 
@@ -67,3 +71,66 @@ async def test_a_reader_that_does_not_read_delays_no_alert(
     finally:
         reader.cancel()
         os.close(theirs)
+
+
+@pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_RUNTIME_DIR"])
+def test_no_name_on_standard_error_is_a_command_of_the_terminal(
+    variable: str, tmp_path: Path
+) -> None:
+    name = tmp_path / "\x1b]0;title\x07"
+    name.write_text("a file in the place of a directory")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "fabmon",
+            "watch",
+            "--duration",
+            "1s",
+            "--host",
+            "x",
+        ],
+        env={**os.environ, variable: str(name)},
+        capture_output=True,
+        timeout=120,
+    )
+    text = done.stderr.decode()
+    assert text.startswith("fabmon: ")
+    assert all(line.isprintable() for line in text.splitlines()), text
+
+
+def test_no_directory_of_the_agent_is_a_command_of_the_terminal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fabmon", "agent", "--listen", "127.0.0.1:0"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "\x1b]0;title\x07")}
+    agent = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    with agent:
+        assert agent.stderr is not None
+        line = agent.stderr.readline().removesuffix("\n")
+        agent.terminate()
+    assert "token in" in line
+    assert line.isprintable(), line
+
+
+def test_no_message_of_an_error_is_a_command_of_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    _crashed(KeyError("title"))
+    _crashed(ValueError("\x1b]0;title\x07"))
+    monkeypatch.setattr(slow_files, "_AFTER_S", 0.01)
+    with slow_files.said_if_slow(Path("\x1b]0;title\x07")):
+        time.sleep(0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [(("ras", "--host"), "no address for"), (("config", "check"), "unexpected extra arguments")],
+)
+def test_no_argument_is_a_command_of_the_terminal(command: tuple[str, ...], expected: str) -> None:
+    argv = [sys.executable, "-m", "fabmon", *command, "\x1b]0;title\x07"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert all(line.isprintable() for line in done.stderr.splitlines()), done.stderr
+    assert expected in done.stderr

@@ -15,10 +15,12 @@ import pytest
 
 from fabmon.analysis.scene import Scene
 from fabmon.error_log import log_error, log_path
+from fabmon.fabric.model import Host
 from fabmon.private_files import check_place, make_directory, new_file, replace_file, write_new
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.live_page import LivePage
 from fabmon.session.presentation import _write_picture, check_writable
+from fabmon.session.recorder_setup import recorder_for
 from fabmon.session.setting_origins import write_example
 from tests.tui.recordings import Watching
 from tests.unit.recording.test_recorder import no_file_larger_than
@@ -143,6 +145,50 @@ def test_a_link_is_not_written_through(
         check_writable(link)
     replace_file(link, b"new")
     assert (link.read_bytes(), key.read_bytes()) == (b"new", b"secret")
+
+
+def test_another_name_of_a_file_gives_a_page_no_mode(tmp_path: Path) -> None:
+    public, page = tmp_path / "public.txt", tmp_path / "index.html"
+    write_new(public, b"for all")
+    public.chmod(0o644)
+    os.link(public, page)
+    replace_file(page, b"names", keeps_mode=True)
+    assert mode_and_content(page) == (0o600, b"names")
+    assert mode_and_content(public) == (0o644, b"for all")
+
+
+@pytest.mark.parametrize("content", [b"", None])
+def test_nothing_is_recorded_to_a_file_of_another_user(
+    content: bytes | None, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who puts an empty file, or a recording, at the name could read what is added to it."""
+    path = tmp_path / "planted.fabrec"
+    planted = recording.read_bytes() if content is None else content
+    path.write_bytes(planted)
+    path.chmod(0o666)
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(UsageError, match=r"planted\.fabrec: owned by another user"):
+        recorder_for(path, [Host(name="gpu001")], 1.0, "pod7")
+    assert path.read_bytes() == planted
+
+
+def test_no_picture_is_written_to_a_pipe_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "a.svg"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        _write_picture(pipe, "own")
+        assert os.read(reader, 100) == b"own"
+        own = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+        with pytest.raises(PermissionError):
+            _write_picture(pipe, "names")
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_jsonl_tells_nodes_and_findings_when_they_change_and_ticks_always(
     types = [[json.loads(line)["type"] for line in lines.lines(scene)] for scene in scenes]
     assert types[0] == ["node"] * 5 + ["tick"]
     assert types[1] == ["tick"]
-    assert types[4] == ["tick"]
+    assert types[3] == ["tick"]
+    assert types[4] == ["finding", "tick"]
     assert types[6] == ["node", "node", "finding", "tick"]
     assert sum(kinds.count("finding") for kinds in types) == 2
 

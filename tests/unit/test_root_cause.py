@@ -87,6 +87,19 @@ def test_an_incast_behind_a_full_group_is_the_group(structure: FabricStructure) 
     assert kept(structure, incast) == ["incast"]
 
 
+def test_a_collision_in_a_full_group_is_the_group(structure: FabricStructure) -> None:
+    """It fills link by link, also while its finding is open and does not hold for a moment."""
+    group = ("leaf1/up1", "leaf1/up2")
+    full = condition(structure, "oversubscription", "leaf1/uplinks", *group)
+    collision = condition(structure, "ecmp_collision", "leaf1/up2", "leaf1/up2", "leaf1/up1")
+    kept_now, explained = keep_root_causes([full], [collision], structure)
+    assert kept_now == [full]
+    assert explained == {collision.key}
+    assert keep_root_causes([collision], [full], structure) == ([], {collision.key})
+    elsewhere = condition(structure, "ecmp_collision", "leaf1/down1", "leaf1/down1")
+    assert keep_root_causes([elsewhere], [full], structure) == ([elsewhere], set())
+
+
 def test_the_senders_of_an_incast_anywhere_send_more_on_its_rail() -> None:
     """Two hosts of two rails, and no known cable: the incast's rail is the busy one."""
     names = ("gpu001", "gpu002")

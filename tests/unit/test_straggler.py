@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from fabmon.analysis.detectors.straggler import lateness
 from tests.builders import LeafSpine, Watched
 
 RATE = 400e9
@@ -281,8 +280,3 @@ def test_a_host_that_has_no_part_in_an_exchange_before_the_one_of_all_is_not_lat
 
     watched.seconds(PERIOD_S, traffic)
     assert watched.changes == []
-
-
-def test_the_sentence_about_one_late_exchange_is_in_the_singular() -> None:
-    assert lateness(1, 4.0, 40) == "late for 1 exchange in 40 s, by about 4.0 s"
-    assert lateness(2, 4.0, 40) == "late for 2 exchanges in 40 s, by about 4.0 s each"

@@ -127,6 +127,15 @@ def counts(phases: Sequence[Phase], end: tuple[int, ...]) -> Iterator[list[int]]
         yield [value for pair in pairs for value in (*map(int, pair), *end)]
 
 
+def test_hosts_that_leave_out_what_others_left_out_before_are_a_finding_of_their_own() -> None:
+    """Both were `rails r2, r3`, of which one was shown."""
+    even, fewer = Phase(60, *2 * ((200.0,) * 4,)), (200.0, 200.0, 200.0, 20.0)
+    fewest = (200.0, 200.0, 20.0, 20.0)
+    most = (even, Phase(60, fewest, fewest), Phase(80, fewer, fewer))
+    opened = opens(*most, of_two=(even, Phase(140, fewest, fewest)), is_roce=True)
+    assert opened == ["uneven_rails:rails r2, r3", "uneven_rails:rails r3"]
+
+
 def sends(*gbps: float, even_s: int = 0, receives: bool = True) -> list[str]:
     """What opens where each rail sends at these rates, Gb/s, for a minute, after all of them sent
     at the first rate for `even_s`; it `receives` as much, or nothing in this minute."""

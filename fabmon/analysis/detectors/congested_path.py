@@ -41,17 +41,17 @@ CAUSE = Cause(
     rule=(
         "Evidence that a sender is slowed behind a switch that is not watched (CNPs, pause, missing"
         " credits, beside what most rails have) adds up as for an ECMP collision. CNPs count from"
-        " model.min_senders senders on, or from two with signs of twice model.veto; where most"
-        " rails receive model.marks_of_all marks, all that have CNPs are slowed; one that reaches"
-        " model.full_util in model.window seconds is not. A receiver"
+        " model.several senders on, or from two with signs of twice model.veto; where most rails"
+        " receive model.rise times model.cap times model.marks_per_gbit, all that have CNPs are"
+        " slowed; one that reaches model.full_util in model.window seconds is not. A receiver"
         " explains marks if it is full (model.full_util), slower than its senders (model.nearly),"
         " pauses its switch, is behind a link that may hold its senders (the last one, or a watched"
         " one between switches), has PCIe stalls (model.some) or a flapping link: CNPs count"
         " only where receivers without these have model.half of all marks. Pause and missing"
-        " credits do not count at all where one such receiver, not merely slower, is"
-        " known, nor for fewer than model.min_senders beside a slower NIC or traffic to one that is"
-        " not watched. Its place is a leaf where nine tenths of the signs are behind it, else a"
-        " host, a rail, or the paths between hosts."
+        " credits do not count at all where one such receiver, not merely full or slower, is"
+        " known, nor for fewer than model.several beside a full or slower NIC or traffic to"
+        " one that is not watched. Its place is a leaf where nine tenths of the signs are behind"
+        " it, else a host, a rail, or the paths between hosts."
     ),
     inputs=(
         "RDMA counters of the hosts, or pause; LLDP, a plan or neighbours, to know the leaf of each"
@@ -62,6 +62,7 @@ CAUSE = Cause(
         " a slow receiver look the same from hosts. Queues that slow all hosts alike with fewer"
         " marks"
     ),
+    confidence=0.85,
     picture="paused_ports",
     advice=(
         "Watch the switches too (role=switch in the hosts file) to see which link it is, and"
@@ -96,8 +97,7 @@ class CongestedPaths:
         if not (seen.sends > 0).any() and not self._sums.any():
             return
         sends, receivers = self._unexplained(inputs, seen)
-        within = np.clip(sends, -t.veto, t.clip)
-        step = np.where(np.isnan(within), -t.forgets, within)
+        step = np.clip(np.nan_to_num(sends, nan=-t.ends), -t.veto, t.clip)
         self._sums = np.clip(self._sums + step, 0, 2 * t.flags)
         self._is_open = self._sums >= np.where(self._is_open, t.ends, t.flags)
         senders = np.flatnonzero(self._is_open & structure.is_rail)
@@ -117,24 +117,26 @@ class CongestedPaths:
         sends = seen.sends.copy()
         # A NIC that sends at line rate is held by nobody, whatever its marks.
         sends[np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util] = -t.veto
-        sends[_is_below(inputs, _reporting_switches(inputs))] = np.nan
+        sends[_is_below_reporting_switches(inputs)] = np.nan
         slowed = sends > 0
         explained = self._last_hops(inputs)
+        full = np.fmax.reduce(inputs.received[:, -t.window :], axis=1) >= t.full_util
+        full &= inputs.structure.is_rail
         lines = inputs.snapshot.line_rate_bps
         waits = slowed & (seen.waits > 0)
         marked = slowed & ~waits
         if marked.any():
             slower = lines < t.nearly * median(lines[marked])
             total = without_nan(seen.marks[seen.receives > 0])
-            unexplained = (seen.receives > 0) & ~(explained | slower)
+            unexplained = (seen.receives > 0) & ~(explained | full | slower)
             if float(seen.marks[unexplained].sum()) < t.half * max(float(total.sum()), 1e-9):
                 sends[marked] = -t.veto
                 unexplained[:] = False
         else:
             unexplained = np.zeros(len(slowed), np.bool_)
         if waits.any():
-            few = int(waits.sum()) < t.min_senders
-            if explained.any() or (few and self._may_wait_elsewhere(inputs, waits)):
+            few = int(waits.sum()) < t.several
+            if explained.any() or (few and (full.any() or self._may_wait_elsewhere(inputs, waits))):
                 sends[waits] = -t.veto
         elif not _are_enough(sends[marked], t):
             sends[marked] = -t.veto
@@ -153,16 +155,12 @@ class CongestedPaths:
         )
 
     def _last_hops(self, inputs: DetectorInput) -> Mask:
-        """[ports] the receivers that explain a queue before them: full, with stalled PCIe, that
-        pause their switch, whose link comes and goes, or behind a link that may hold senders."""
+        """[ports] the receivers that explain a queue before them: with stalled PCIe, that pause
+        their switch, whose link comes and goes, or behind a link that may hold senders."""
         t = self._model.t
-        window = inputs.received[:, -t.window :]
         with np.errstate(invalid="ignore"):
-            found: Mask = (
-                np.fmax.reduce(window, axis=1) >= t.full_util
-            ) & ~inputs.structure.is_switch
-            found |= np.fmax.reduce(inputs.window("bus")[:, -t.window :], axis=1) >= t.some
-        found |= pause_graph(inputs, t).pauses
+            bus = np.fmax.reduce(inputs.window("bus")[:, -t.window :], axis=1)
+            found: Mask = (bus >= t.some) | pause_graph(inputs, t).pauses
         for each in self._model.candidates(inputs):
             if each.evidence > 0 or each.may_hold(t):
                 found[each.receives] = True
@@ -174,7 +172,7 @@ class CongestedPaths:
 
 def _are_enough(signs: Floats, t: ModelThresholds) -> bool:
     """Whether senders with CNPs are more than background: many, or two that are clear."""
-    return len(signs) >= t.min_senders or int((signs >= 2 * t.veto).sum()) > 1
+    return len(signs) >= t.several or int((signs >= 2 * t.veto).sum()) > 1
 
 
 def _condition(
@@ -210,11 +208,9 @@ def _condition(
     )
     slowed_by = "CNPs" if not by_pause else CREDITS if has_credits else PAUSE
     are = "is" if len(senders) == 1 else "are"
-    return Condition(
-        cause=CAUSE.name,
-        severity=CAUSE.severity,
+    return CAUSE.condition(
         subject=subject or place,
-        rows=tuple(senders.tolist()),
+        rows=senders.tolist(),
         text=(
             f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are} {how}, and"
             f" no receiver explains it: a queue {where}; whether {by_what} is not observable"
@@ -226,38 +222,26 @@ def _condition(
             Evidence(
                 "CNPs per Gbit, at most", round(float(without_nan(seen.cnps[senders]).max()), 1)
             ),
-            Evidence(f"time with traffic {waiting}, at most", round(waits * 100, 1), "%"),
+            Evidence.percent(f"time with traffic {waiting}, at most", waits),
             Evidence("receivers with marks", len(receivers), "ports"),
         ),
-        advice=CAUSE.advice,
-        confidence=0.9,
-        lost=round(lost, 3),
+        lost=lost,
         victims=tuple(structure.fabric.ports[row].id for row in receivers[:MAX_VICTIMS].tolist()),
         unseen="the switches: the link itself, and why it is too small",
         unless=(Trait.LAST_HOP, Trait.MAKES_QUEUES),
     )
 
 
-def _reporting_switches(inputs: DetectorInput) -> set[int]:
-    """The switches, as places in the fabric's nodes, whose traffic counters are current."""
-    structure = inputs.structure
-    if not structure.is_switch.any():
-        return set()
+def _is_below_reporting_switches(inputs: DetectorInput) -> Mask:
+    """[ports]: whether a port is known to be cabled to a switch whose traffic counters are
+    current."""
+    structure, nodes = inputs.structure, inputs.structure.fabric.nodes
     fresh = has_values(inputs.window("tx_bps")[:, -math.ceil(STALE_READS) :])
-    ports_of_node = np.bincount(structure.node[structure.is_switch & fresh])
-    return set(np.flatnonzero(ports_of_node).tolist())
-
-
-def _is_below(inputs: DetectorInput, switches: set[int]) -> Mask:
-    """[ports]: whether a port is known to be cabled to one of some switches."""
-    structure = inputs.structure
-    if not switches:
-        return np.zeros(len(structure.peer), np.bool_)
-    names = {structure.fabric.nodes[node].name for node in switches}
-    is_one = np.zeros(len(structure.fabric.nodes) + 1, np.bool_)
-    is_one[list(switches)] = True
-    below: Mask = is_one[np.append(structure.node, NONE)[structure.peer]]
-    below &= structure.peer != NONE
+    reports = np.zeros(len(nodes) + 1, np.bool_)
+    reports[structure.node[structure.is_switch & fresh]] = True
+    reports[NONE] = False
+    names = {nodes[place].name for place in np.flatnonzero(reports).tolist()}
     leaves = np.array([name in names for name in structure.leaves] + [False])
+    below: Mask = reports[np.append(structure.node, NONE)[structure.peer]]
     below |= leaves[structure.leaf]
     return below

@@ -37,6 +37,7 @@ CAUSE = Cause(
         "Line rates of three ports of a rail, host or group; error counters of the receiving port"
     ),
     not_observable="A slower link whose peers are all as slow, and that was never faster",
+    confidence=0.95,
     picture="link_ends",
     advice=CHECK_CABLE,
     loss=LOST_LINE_RATE,
@@ -98,7 +99,7 @@ class DegradedLinks:
                     Evidence("before" if before else "peers", round(expected), "bps"),
                 ),
                 then=_COMPARE[ports[row].kind == "infiniband"],
-                confidence=0.95,
+                confidence=CAUSE.confidence,
                 lost=1.0 - own / expected,
             )
         yield from self._damage.conditions(inputs, CAUSE)

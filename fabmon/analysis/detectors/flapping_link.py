@@ -34,6 +34,7 @@ CAUSE = Cause(
     ),
     inputs="Port state or carrier counters of either end",
     not_observable="Flaps between two samples of a port that does not count them",
+    confidence=0.95,
     picture="link_ends",
     advice=f"{CHECK_CABLE} {_UNTIL_FIXED}",
     tables=("link_health",),
@@ -75,7 +76,7 @@ class FlappingLinks:
                 f"{link_name(inputs, row)} changed carrier {count} times in the last"
                 f" {_WINDOW_S // 60} min",
                 (Evidence("carrier changes", count, "times"),),
-                confidence=0.95,
+                confidence=CAUSE.confidence,
                 then=_UNTIL_FIXED,
             )
 

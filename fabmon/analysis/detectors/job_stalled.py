@@ -105,7 +105,7 @@ class _Job:
     hosts: tuple[str, ...]
     rows: Rows
     host_of: Rows
-    step_s: float
+    iteration: JobIteration
     moved_seq: int
     connections: Connections
     jobs: JobTable
@@ -151,7 +151,7 @@ class StalledJobs:
                 known.moves(snapshot)
                 continue
             silent_s = (snapshot.seq - known.moved_seq) * snapshot.interval_s
-            if silent_s < max(_LEAST_S, _STEPS * known.step_s):
+            if silent_s < max(_LEAST_S, _STEPS * known.iteration.step_s):
                 continue
             before = _queue_pairs(known.connections, known.rows_then)
             now = _queue_pairs(snapshot.connections, known.rows)
@@ -174,7 +174,7 @@ class StalledJobs:
                 if not len(known.rows) or _is_silent(_used(inputs, known.rows)):
                     continue
                 self._jobs[job.hosts] = known
-            known.step_s, known.name = job.step_s, job.name
+            known.iteration, known.name = job, job.name
         busy = {host for job in jobs for host in job.hosts}
         now = {job.hosts for job in jobs}
         for hosts in [each for each in self._jobs if each not in now and busy.intersection(each)]:
@@ -189,7 +189,7 @@ def _new_job(job: JobIteration, inputs: DetectorInput) -> _Job:
         hosts=job.hosts,
         rows=rows,
         host_of=host_of,
-        step_s=job.step_s,
+        iteration=job,
         moved_seq=snapshot.seq,
         connections=snapshot.connections,
         jobs=snapshot.jobs,
@@ -263,7 +263,7 @@ def _with_slurm(job: _Job, silent_s: float, asked_s: float) -> Condition:
 def _condition(
     job: _Job, silent_s: float, reason: str, shown: Evidence, *, severity: str, confidence: float
 ) -> Condition:
-    host = job.exchange.not_begun()
+    host, steps = job.exchange.not_begun(), job.iteration
     first = f"; {host} moved nothing of its last exchange, which all others had begun"
     return Condition(
         cause=CAUSE.name,
@@ -272,11 +272,15 @@ def _condition(
         rows=tuple(job.rows.tolist()),
         text=(
             f"job {job.name.removeprefix('job ')} has exchanged nothing for {duration(silent_s)};"
-            f" its steps took {job.step_s:.1f} s, and {reason}{first if host else ''}"
+            f" its steps took {steps.step_words}, and {reason}{first if host else ''}"
         ),
         evidence=(
             Evidence("silent", round(silent_s), "s"),
-            Evidence("step time before", round(job.step_s, 2), "s"),
+            Evidence(
+                f"step time before{'' if steps.resolved else ', at most'}",
+                round(steps.step_s, 2),
+                "s",
+            ),
             shown,
             Evidence("hosts", len(job.hosts), "hosts"),
             *([Evidence("moved nothing of the last exchange", host)] if host else ()),

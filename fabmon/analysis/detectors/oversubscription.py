@@ -11,7 +11,7 @@ from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
 from fabmon.analysis.thresholds import ModelThresholds
-from fabmon.fabric.wording import number, rounded_percent
+from fabmon.fabric.wording import number
 
 CAUSE = Cause(
     name="oversubscription",
@@ -20,12 +20,13 @@ CAUSE = Cause(
     severity=WARNING,
     rule=(
         "A link holds NICs, as in an ECMP collision, but the others of its group are on average"
-        " model.nearly as busy or more. NICs share at least half of the links, and lose"
-        " model.apart of what they could send. A leaf with as many uplinks as hosts may be full:"
-        " its hosts send all they can. A link of the group that is down or flaps explains it."
+        " model.nearly as busy or more. A leaf with as many uplinks as hosts may be full: its"
+        " hosts send all they can. A link of the group that is down or flaps explains it, and it"
+        " explains collisions on its links."
     ),
     inputs="As for an ECMP collision",
     not_observable="How much more the hosts would send",
+    confidence=0.95,
     picture="link_group",
     advice=(
         "No hash or other routing can help: place the job under fewer leaves, or add uplinks; check"
@@ -49,32 +50,23 @@ def oversubscription(inputs: DetectorInput, model: BottleneckModel) -> Iterator[
 def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
     structure, group = inputs.structure, found.group
     which = f"links into {group.node}" if group.is_inward else f"uplinks of {group.node}"
-    window, in_bursts = causes.window(inputs.snapshot, found), ""
-    if causes.is_in_bursts(found, t):
-        in_bursts = f" in bursts, {rounded_percent(found.busy / found.peak_util)} of {window}"
-    return Condition(
-        cause=CAUSE.name,
-        severity=CAUSE.severity,
+    in_bursts = " in bursts" if causes.is_in_bursts(found, t) else ""
+    return CAUSE.condition(
         subject=f"{group.node}/uplinks",
-        rows=tuple(group.rows[np.argsort(-np.nan_to_num(found.level), kind="stable")].tolist()),
+        rows=group.rows[np.argsort(-np.nan_to_num(found.link.level), kind="stable")].tolist(),
         text=(
             f"all {found.links} {which} are full{in_bursts}:"
-            f" {rounded_percent(found.group_busy)} of line rate over {window};"
+            f" {causes.of_line_rate(inputs.snapshot, found, found.group_busy)};"
             f" {len(found.link.sharers)} ports below lose {causes.loss(found)}"
         ),
         evidence=(
-            Evidence("group mean", round(found.group_busy * 100, 1), "%"),
+            Evidence.percent("group mean", found.group_busy),
             Evidence("group links", found.links, "links"),
             Evidence("capacity below to above", number(_below_to_above(inputs, found), 2)),
-            causes.lost_evidence(found),
             Evidence("slowed ports", len(found.link.sharers), "ports"),
-            *causes.time_evidence(found, inputs.snapshot.interval_s),
-            causes.queue_evidence(found),
-            causes.routing_evidence(group.routing),
+            *causes.evidence(inputs, found),
         ),
-        advice=CAUSE.advice,
-        confidence=found.confidence,
-        lost=round(found.lost, 3),
+        lost=found.lost,
         lost_is_upper_bound=found.is_upper_bound,
         victims=causes.victims(structure, found.link.sharers),
         unseen="" if found.slowed_by else "a queue at the hosts that share it",
@@ -83,7 +75,7 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
 
 def _below_to_above(inputs: DetectorInput, found: Bottleneck) -> float:
     """The line rate of the NICs below a group over that of its links that are up."""
-    lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
-    up = found.group.rows[np.isfinite(found.level)]
-    above = float(np.nansum(np.fmax(lines[up], lines[inputs.structure.peer[up]])))
-    return float(np.nansum(lines[found.group.ends])) / above if above > 0 else 0.0
+    up = found.group.rows[np.isfinite(found.link.level)]
+    above = float(np.nansum(inputs.link_lines_bps(up)))
+    below = float(np.nansum(inputs.snapshot.line_rate_bps[found.group.ends]))
+    return below / above if above > 0 else 0.0

@@ -62,6 +62,7 @@ CAUSE = Cause(
         " Losses of half of the rails, at several places, or in both directions between the only"
         " two leaves; those of responses to RDMA reads"
     ),
+    confidence=0.9,
     picture="resending_ports",
     advice=loss_advice(has_credits=False),
     tables=("packet_loss",),
@@ -143,11 +144,9 @@ def packet_losses(
     if len(senders) == 1:
         subject = structure.fabric.ports[int(senders[0])].id
     has_credits = all(uses_credits(structure.fabric.ports[row]) for row in senders.tolist())
-    yield Condition(
-        cause=CAUSE.name,
-        severity=CAUSE.severity,
+    yield CAUSE.condition(
         subject=seen.subject(inputs, senders, subject),
-        rows=tuple(senders.tolist()),
+        rows=senders.tolist(),
         text=(
             f"packets of {structure.labels(senders, 3)} are lost {where}, and sent again: up to"
             f" {number(worst)} NAKs per Gbit; no watched port shows damage, so the link is not"
@@ -159,7 +158,6 @@ def packet_losses(
             Evidence("receivers of packets out of order", len(receivers), "ports"),
         ),
         advice=loss_advice(has_credits=has_credits),
-        confidence=0.9,
         victims=tuple(structure.ids(receivers[:MAX_VICTIMS].tolist())),
         unseen="the link, and whether packets are damaged, dropped or overtaken by others",
         unless=(Trait.OF_LINK, Trait.LAST_HOP, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP),

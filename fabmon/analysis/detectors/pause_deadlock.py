@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.flow_control import time_waiting, uses_credits
-from fabmon.analysis.evidence.pause_graph import pause_graph
+from fabmon.analysis.evidence.pause_graph import PauseGraph, pause_graph
 from fabmon.analysis.evidence.senders_place import LastSeen
-from fabmon.analysis.fabric_structure import NONE
+from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.finding import CRITICAL, Cause, Condition, Evidence, OtherTitle, Trait
 from fabmon.analysis.thresholds import ModelThresholds
 
@@ -30,6 +31,7 @@ CAUSE = Cause(
         "Cycles through a switch that is not watched. Which of several cycles was the first: pause"
         " spreads within milliseconds"
     ),
+    confidence=0.95,
     picture="pause_cycle",
     advice=(
         "Turn the PFC watchdog on, and find the route that goes down to a leaf and up to a spine"
@@ -75,7 +77,7 @@ def pause_deadlocks(
     cycles = [
         (structure.fabric.ports[cycle[0]].node not in leaves, len(cycle), cycle)
         for node in sorted(set(structure.node[stuck].tolist()) - {NONE})
-        if (cycle := graph.cycle(node, stuck))
+        if (cycle := cycle_of(graph, node, stuck))
     ]
     reported: set[int] = set()
     for _, _, cycle in sorted(cycles, key=lambda each: each[:2]):
@@ -89,19 +91,39 @@ def pause_deadlocks(
         port = structure.fabric.ports[cycle[0]]
         waits = "wait for each other's credits" if uses_credits(port) else "pause each other"
         share = float(graph.share[cycle].min())
-        yield Condition(
-            cause=CAUSE.name,
-            severity=CAUSE.severity,
+        yield CAUSE.condition(
             subject=seen.subject(inputs, np.array(waiting, np.intp), port.id),
-            rows=tuple(cycle),
+            rows=cycle,
             text=f"{len(cycle)} ports {waits} in a cycle, and nothing moves: {names}",
             evidence=(
                 Evidence("ports in the cycle", len(cycle), "ports"),
                 time_waiting(port, share),
             ),
             advice=_ADVICE_CREDITS if uses_credits(port) else CAUSE.advice,
-            confidence=0.95,
             lost=1.0,
-            victims=tuple(dict.fromkeys(structure.ids(others))),
+            victims=structure.ids(others),
             unseen="which of several cycles was the first" if are_several else "",
         )
+
+
+def cycle_of(graph: PauseGraph, node: int, among: Mask) -> list[int]:
+    """The rows of the shortest cycle of pauses `among` some ports [ports] that a node is in; empty
+    when there is none."""
+    came: dict[int, tuple[int, int]] = {}
+    queue = deque([node])
+    while queue:
+        at = queue.popleft()
+        for row in graph.by_pauser.get(at, ()):
+            further = int(graph.node_of[row])
+            if not among[row]:
+                continue
+            if further == node:
+                path = [row]
+                while at != node:
+                    row_before, at = came[at]
+                    path.append(row_before)
+                return path
+            if further not in came:
+                came[further] = row, at
+                queue.append(further)
+    return []

@@ -1,12 +1,11 @@
-"""A host all but stops the switch port that sends to it, by pause or by giving no credits."""
+"""A host all but stops the switch port that sends to it, by pause or by giving no credits.
+
+`slow_receiver.host_pauses` finds it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.pause_graph import HostPauses
-from fabmon.analysis.finding import CRITICAL, Cause, Condition, OtherTitle, Trait
+from fabmon.analysis.finding import CRITICAL, SLOW_HOST_PORT, Cause, OtherTitle
 
 CAUSE = Cause(
     name="pause_storm",
@@ -19,23 +18,14 @@ CAUSE = Cause(
     ),
     inputs="Pause counters at either end; on InfiniBand ib_tx_wait of the switch port",
     not_observable="What waits for it, where its switch is not watched",
+    confidence=0.95,
     picture="pause_tree",
     advice=(
         "Take the host out (drain it, then reset the NIC), and check that the switch's PFC watchdog"
         " is on: it drops what a storm would spread."
     ),
     tables=("model",),
-    traits=(
-        Trait.OF_HOST_PORT,
-        Trait.LAST_HOP,
-        Trait.MAKES_QUEUES,
-        Trait.HAS_SENDERS,
-    ),
+    traits=SLOW_HOST_PORT,
     family="host port",
     other_title=OtherTitle("Credit starvation"),
 )
-
-
-def pause_storms(inputs: DetectorInput, pauses: HostPauses) -> Iterator[Condition]:
-    """One condition for each port of a host that `pauses` finds."""
-    return pauses.conditions(inputs, CAUSE)

@@ -8,7 +8,7 @@ or two tiers use the same hash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, withou
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.model import causes
-from fabmon.analysis.model.bottlenecks import BY_LOAD, Bottleneck, BottleneckModel, Place
-from fabmon.analysis.model.crossing import take_part
-from fabmon.analysis.model.ends import sent_and_received
+from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
+from fabmon.analysis.model.ends import sent_and_received, take_part
+from fabmon.analysis.model.shared_links import SharedLinks
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.flows.possible_ends import possible_ends
 from fabmon.fabric.names import natural
@@ -37,16 +37,14 @@ CAUSE = Cause(
         " chance"
     ),
     rule=(
-        "At most half of the uplinks of a leaf, of model.min_links or more, carry"
-        " model.most_traffic of what goes up, and random hashing of as many flows, at least"
-        " model.min_flows, uses as few with a probability below model.chance: of the flows that"
-        " are sent while a link is full, or of those of the last ten ticks, if these used as few."
-        " The flows are the fewest senders, the biggest first, that could have sent what the group"
-        " carries; one that reports queue pairs counts as half of those to the peer with the"
-        " fewest. One of the links holds NICs as in an ECMP collision, or has had no room"
-        " (model.no_room) for model.window seconds while one flow of each sender excludes chance."
-        " The latter does not count for several links that are evenly loaded beside others that"
-        " carry nothing, which may be out of service."
+        "At most half of the uplinks of a leaf carry more than model.some of what the fullest one"
+        " does, and random hashing of as many flows uses as few with a probability below"
+        " model.chance. The flows are the fewest senders, the biggest first, that could have sent"
+        " what the group carries, one for each; where they report queue pairs, a quarter of those"
+        " to the peer with the fewest. One of the links holds NICs as in an ECMP collision, or has"
+        " had no room (model.nearly) for model.window seconds while one flow of each sender"
+        " excludes chance. The latter does not count for several links that are evenly loaded"
+        " beside others that carry nothing, which may be out of service."
     ),
     inputs="As for an ECMP collision; queue pairs of the hosts, where they report them",
     not_observable=(
@@ -54,6 +52,7 @@ CAUSE = Cause(
         " are drained or have no route, which the advice names where they carry nothing."
         " InfiniBand, which does not hash"
     ),
+    confidence=0.9,
     picture="link_group",
     advice=(
         "Look for one UDP source port for all queue pairs (NVSHMEM, old drivers); then give the"
@@ -66,9 +65,6 @@ CAUSE = Cause(
 
 _NEVER = 1e-6
 """Probability below which only a bound is printed: no model of hashing is exact so far out."""
-
-_SPORTS = 1 << 16
-"""UDP source ports are below this."""
 
 
 def polarization(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Condition]:
@@ -91,25 +87,16 @@ def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bot
     """
     t = model.t
     for each in model.candidates(inputs):
-        if each.group is None or each.group.is_inward or each.util.min() < t.no_room:
+        if each.group is None or each.group.is_inward or each.util.min() < t.nearly:
             continue
         found = Bottleneck(
-            place=Place.LINK,
-            link=replace(each, sharers=each.sharers[:0], rates=each.rates[:0]),
-            lost=0.0,
-            is_upper_bound=False,
-            named=each.sharers[:0],
-            flows=0,
-            slowed_by="",
-            lasted_ticks=len(each.util),
-            peak_util=float(each.util.max()),
-            confidence=BY_LOAD,
-            ticks=len(each.util),
+            Place.LINK, each, lasted_ticks=len(each.util), peak_util=float(each.util.max())
         )
-        used, unused = _used_and_unused(found.level, t)
-        is_even = len(used) > 1 and used.min() > t.as_busy * used.max()
+        used, unused = _used_and_unused(each.level, t)
+        is_even = len(used) > 1 and used.min() > t.nearly * used.max()
         is_in_service = not is_even or unused.max(initial=0.0) > t.nothing
-        if is_in_service and _is_improbable(found.level, _flows(inputs, found, t).senders, t):
+        senders = inputs.once(_flows, each.group, t).senders
+        if is_in_service and _probability(each.level, senders, t) < t.chance:
             yield found
 
 
@@ -122,47 +109,25 @@ def is_polarized(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -
     group = found.group
     if group.is_inward or not group.is_leaf or not group.routing.may_hash:
         return False
-    full = _level_when_full(inputs, found, t)
-    used, unused = _used_and_unused(full, t)
-    most = max(len(used), len(_used_and_unused(found.level, t)[0]))
-    if len(used) + len(unused) < t.min_links or 2 * most > len(used) + len(unused):
-        return False
-    flows = _flows(inputs, found, t)
-    # Those that wait for the others send nothing while a link is full.
-    now = sent_and_received(inputs, group.ends, _ticks_since_full(found, t))[0][:, 0]
-    senders = min(flows.senders, int(take_part(now, t).sum()))
-    if _carry_most(full, t) and _is_improbable(full, senders, t):
-        return True
-    # A flow that lost packets pauses in that tick, and what answers other traffic may use the other
-    # links then. Most queue pairs may be silent, and those of another job may have used other links
-    # before.
-    some = flows.least * senders // (2 * max(flows.senders, 1))
-    many = max(flows.senders, some)
-    lately = _level(inputs, found, without_nan(inputs.leaving(group.rows, TICKS)).mean(axis=1))
-    are_few = _is_improbable(full, many, t) and _is_improbable(lately, many, t)
-    return are_few and _carry_most(lately, t)
+    used, unused = _used_and_unused(found.link.level, t)
+    flows = inputs.once(_flows, group, t)
+    level, ticks = _level_when_full(inputs, found, t)
+    now = int(take_part(sent_and_received(inputs, group.ends, ticks)[0][:, 0], t).sum())
+    # Half of the queue pairs may be silent, and those of a sender that waits for the others are.
+    many = max(flows.senders, flows.least * now // (2 * max(flows.senders, 1)))
+    return len(used) <= len(unused) and _probability(level, many, t) < t.chance
 
 
-def _level_when_full(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Floats:
-    """[links of the group] utilisation in the last tick in which a link of it was full, NaN of
-    those that are down: a mean over its begin or end counts links that are used before or after."""
-    since = inputs.leaving(found.group.rows, _ticks_since_full(found, t))
-    return _level(inputs, found, without_nan(since[:, 0]))
-
-
-def _level(inputs: DetectorInput, found: Bottleneck, bps: Floats) -> Floats:
-    """[links of the group] utilisation of links that carry `bps`, NaN of those that are down."""
-    rows = found.group.rows
-    lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
-    line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
-    level = np.where(np.isfinite(found.level), np.nan_to_num(bps / line), np.nan)
-    return level.astype(np.float32, copy=False)
-
-
-def _ticks_since_full(found: Bottleneck, t: ModelThresholds) -> int:
-    """The ticks since a link was as full as it ever was, that one included."""
-    util = found.link.util
-    return int(np.argmax(util[::-1] >= t.nearly * util.max())) + 1
+def _level_when_full(
+    inputs: DetectorInput, found: Bottleneck, t: ModelThresholds
+) -> tuple[Floats, int]:
+    """[links of the group] utilisation in the last tick in which a link of it was as full as it
+    ever was, NaN of those that are down, and the ticks since, that one included: a mean counts
+    links that are used before or after."""
+    util, rows = found.link.util, found.group.rows
+    ticks = int(np.argmax(util[::-1] >= t.nearly * util.max())) + 1
+    level = without_nan(inputs.leaving(rows, ticks)[:, 0] / inputs.link_lines_bps(rows))
+    return np.where(np.isfinite(found.link.level), level, np.float32(np.nan)), ticks
 
 
 def _used_and_unused(level: Floats, t: ModelThresholds) -> tuple[Floats, Floats]:
@@ -173,19 +138,8 @@ def _used_and_unused(level: Floats, t: ModelThresholds) -> tuple[Floats, Floats]
     return up[is_used], up[~is_used]
 
 
-def _carry_most(level: Floats, t: ModelThresholds) -> bool:
-    """Whether the used links of a group carry nearly all of its traffic."""
-    used, unused = _used_and_unused(level, t)
-    return bool(used.sum() >= t.most_traffic * (used.sum() + unused.sum()))
-
-
-def _is_improbable(level: Floats, flows: int, t: ModelThresholds) -> bool:
-    """Whether so many flows, hashed at random, hardly ever use so few links of a group."""
-    return flows >= t.min_flows and _probability(level, flows, t) < t.chance
-
-
 def _probability(level: Floats, flows: int, t: ModelThresholds) -> float:
-    """That so many flows, hashed at random, use so few links of a group."""
+    """That so many flows, hashed at random, use so few links of a group, 0 to 1."""
     used, unused = _used_and_unused(level, t)
     return occupied_at_most(len(used), flows, len(used) + len(unused))
 
@@ -199,54 +153,8 @@ class _Flows:
     least: int
     which: Rows
 
-    @property
-    def queue_pairs(self) -> int:
-        """The number of queue pairs that may be in the group, idle ones among them."""
-        return len(self.which)
 
-
-@dataclass(frozen=True, slots=True)
-class _SourcePorts:
-    """The hash has `sports` UDP source ports of so many `queue_pairs`, and can distinguish
-    `distinct` of them: by NICs and ports. 0 where this is not known."""
-
-    queue_pairs: int
-    sports: int = 0
-    distinct: int = 0
-
-    are_many: bool = False
-
-    @property
-    def has_one_sport(self) -> bool:
-        """Whether the hash has one UDP source port for all queue pairs, and these are many."""
-        return self.sports == 1 and self.are_many
-
-
-def _source_ports(inputs: DetectorInput, flows: _Flows, t: ModelThresholds) -> _SourcePorts:
-    table, which = inputs.snapshot.connections.flows_if_quick, flows.which
-    if not table or not (table.sport[which] > 0).all():
-        return _SourcePorts(len(which))
-    pair = table.src[which] * len(inputs.snapshot.fabric.ports) + table.dst[which]
-    distinct = len(np.unique(pair * _SPORTS + table.sport[which]))
-    are_many = len(which) >= t.min_flows
-    return _SourcePorts(len(which), table.distinct_sports(which), distinct, are_many)
-
-
-def _flows(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _Flows:
-    """The flows in a link's group, computed once a tick."""
-    computed = inputs.once(_computed)
-    key = id(found.group)
-    if key not in computed:
-        computed[key] = _flows_of(inputs, found, t)
-    return computed[key]
-
-
-def _computed(inputs: DetectorInput) -> dict[int, _Flows]:
-    """By identity of a group; empty at first."""
-    return {}
-
-
-def _flows_of(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _Flows:
+def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Flows:
     """The least number of flows in a group: those of as few NICs below it as could have sent what
     it carries and what its switch drops, the biggest first, since the smaller ones may send within
     their leaf.
@@ -254,24 +162,24 @@ def _flows_of(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _
     A NIC has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
     elsewhere. Connections to some NICs may be idle, and half of those to one may only acknowledge.
     """
-    node, nics = inputs.structure.node, found.group.ends
-    own = np.flatnonzero(node == node[found.row])
+    node, nics = inputs.structure.node, group.ends
+    own = np.flatnonzero(node == node[group.rows[0]])
     sent = sent_and_received(inputs, nics, TICKS)[0].sum(axis=1)
     carried, enters, leaves = (
         float(np.nan_to_num(of(rows, TICKS)).sum())
         for of, rows in (
-            (inputs.leaving, found.group.rows),
+            (inputs.leaving, group.rows),
             (inputs.entering, own),
             (inputs.leaving, own),
         )
     )
     senders = take_part(sent, t)
-    sent_bps = t.most_traffic * (carried + max(enters - leaves, 0.0))
+    sent_bps = (1 - t.takes_part) * (carried + max(enters - leaves, 0.0))
     least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), sent_bps)) + 1
     least, nics = min(least, int(senders.sum())), nics[senders]
     snapshot = inputs.snapshot
     table = snapshot.connections.flows_if_quick
-    may = possible_ends(snapshot.connections, found.row, "tx") if table else None
+    may = possible_ends(snapshot.connections, int(group.rows[0]), "tx") if table else None
     if not table or may is None:
         return _Flows(least, least, np.empty(0, np.intp))
     over = may.src[table.src] & np.append(may.dst, False)[table.dst] & (table.dst != NONE)
@@ -285,20 +193,29 @@ def _flows_of(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _
     return _Flows(least, int(np.sort(fewest[nics])[:least].sum()), np.flatnonzero(over))
 
 
-def _advice(flows: _SourcePorts) -> str:
+def _source_ports(inputs: DetectorInput, which: Rows) -> tuple[int, int]:
+    """The UDP source ports of some queue pairs, and the number of these that a hash of NICs and
+    ports can distinguish; 0 where not known."""
+    table = inputs.snapshot.connections.flows_if_quick
+    if not table or not (table.sport[which] > 0).all():
+        return 0, 0
+    hashed = np.stack((table.src[which], table.dst[which], table.sport[which]))
+    return table.distinct_sports(which), np.unique(hashed, axis=1).shape[1]
+
+
+def _advice(pairs: int, sports: int, distinct: int) -> str:
     """What to do: at the senders where their queue pairs have one UDP source port, at the switch
     where they have many."""
-    if flows.has_one_sport:
+    if sports == 1 < pairs:
         return (
-            f"All {flows.queue_pairs} queue pairs have one UDP source port, as of NVSHMEM or old"
-            " drivers: give each a source port or flow label of its own, or use E-ECMP on the queue"
-            " pair."
+            f"All {pairs} queue pairs have one UDP source port, as of NVSHMEM or old drivers: give"
+            " each a source port or flow label of its own, or use E-ECMP on the queue pair."
         )
-    if flows.distinct and 2 * flows.distinct >= flows.queue_pairs:
+    if sports and 2 * distinct >= pairs:
         return (
-            f"The {flows.queue_pairs} queue pairs have {flows.sports} UDP source ports, so the"
-            " senders are not the reason: check that the switch hashes the source port, and give"
-            " the tiers different hash seeds, or use E-ECMP on the queue pair."
+            f"The {pairs} queue pairs have {sports} UDP source ports, so the senders are not"
+            " the reason: check that the switch hashes the source port, and give the tiers"
+            " different hash seeds, or use E-ECMP on the queue pair."
         )
     return CAUSE.advice
 
@@ -311,32 +228,32 @@ def _in_service(level: Floats, t: ModelThresholds) -> str:
 
 
 def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
-    is_known = causes.is_loss_known(found, t)
-    node, rows = found.group.node, found.group.rows
-    level = _level_when_full(inputs, found, t)
-    order = rows[np.argsort(-np.nan_to_num(level), kind="stable")]
-    known = _flows(inputs, found, t)
-    ports = _source_ports(inputs, known, t)
-    flows = known.least
+    structure, node, level = (
+        inputs.structure,
+        found.group.node,
+        _level_when_full(inputs, found, t)[0],
+    )
+    order = found.group.rows[np.argsort(-np.nan_to_num(level), kind="stable")]
+    known = inputs.once(_flows, found.group, t)
+    flows, pairs = known.least, len(known.which)
+    sports, distinct = _source_ports(inputs, known.which)
     # Else it depends on how many of the queue pairs carry traffic.
-    is_sure = _is_improbable(level, known.senders, t)
+    is_sure = _probability(level, known.senders, t) < t.chance
     odds = _odds(_probability(level, flows, t))
     count = len(_used_and_unused(level, t)[0])
-    used = [inputs.structure.fabric.ports[row].label for row in order[:count].tolist()]
-    used.sort(key=natural)
+    used = sorted((structure.fabric.ports[row].label for row in order[:count]), key=natural)
     lose = f" and lose {causes.loss(found)}"
-    if not is_known:
+    if not found.lost:
         lose = f", uneven by {rounded_percent(found.imbalance)}, and what they lose is not known"
-    return Condition(
-        cause=CAUSE.name,
-        severity=CAUSE.severity if is_known and is_sure else WARNING,
+    return CAUSE.condition(
+        severity="" if found.lost and is_sure else WARNING,
         subject=f"{node}/uplinks",
-        rows=tuple(order.tolist()),
+        rows=order.tolist(),
         text=(
-            f"{f'{flows} or more flows' if is_sure else f'up to {known.queue_pairs} queue pairs'}"
+            f"{f'{flows} or more flows' if is_sure else f'up to {pairs} queue pairs'}"
             f" of {node} use {count} of {found.links} uplinks ({', '.join(used)}){lose}"
             f" (chance{'' if is_sure else f' if {flows} of them send'}: {odds})"
-            f"{'; all queue pairs have one UDP source port' if ports.has_one_sport else ''}"
+            f"{'; all queue pairs have one UDP source port' if sports == 1 < pairs else ''}"
         ),
         evidence=(
             Evidence("flows, at least", flows, "flows"),
@@ -344,16 +261,12 @@ def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> 
             Evidence("chance", odds),
             Evidence("group links", found.links, "links"),
             *causes.hashing(inputs.snapshot, found, flows),
-            *causes.loss_evidence(found, is_known),
-            *causes.time_evidence(found, inputs.snapshot.interval_s),
-            causes.queue_evidence(found),
-            causes.routing_evidence(found.group.routing),
+            *causes.evidence(inputs, found),
         ),
-        advice=f"{_advice(ports)}{_in_service(level, t)}",
-        confidence=found.confidence if is_sure else BY_LOAD,
-        lost=round(found.lost, 3) if is_known else 0.0,
-        lost_is_upper_bound=is_known and found.is_upper_bound,
-        unseen="" if is_known else "which ports share the links, and what they lose",
+        advice=f"{_advice(pairs, sports, distinct)}{_in_service(level, t)}",
+        lost=found.lost,
+        lost_is_upper_bound=found.is_upper_bound,
+        unseen="" if found.lost else "which ports share the links, and what they lose",
     )
 
 

@@ -40,22 +40,22 @@ CAUSE = Cause(
     meaning="hosts send over some of their rails only: a collective is as fast as its busiest rail",
     severity=WARNING,
     rule=(
-        "In both halves of 40 ticks, rails of a host exchange less than model.half of its"
-        " busiest one, which reaches uneven_rails.busy_util: half of its rails at most, with"
-        " uneven_rails.lost_min of the host unused, or less than model.some. Where no"
-        " counter would show a queue, it has to be less than model.some. The host used"
-        " these rails for 40 ticks before, or most hosts of its job do (of half of the rails, only"
-        " if they are silent); where one is left, uneven_rails.hosts leave out the same or use"
-        " theirs evenly. Or all hosts that send, uneven_rails.hosts or more, leave out rails of the"
-        " same speed and spines: fewer than half, and uneven_rails.lost_min of them or more. A"
-        " queue, what slows one of these rails anywhere, and an incast on the only busy rail"
-        " explain it."
+        "In both halves of 40 ticks, rails of a host exchange less than model.half of its busiest"
+        " one, which reaches uneven_rails.busy_util; where no counter would show a queue, less"
+        " than model.some. They are half of its rails at most, with uneven_rails.lost_min of the"
+        " host unused, or less than model.some. The host used them for 40 ticks before, or most"
+        " hosts of its job do (of half of the rails, only if they are silent); where one is left,"
+        " model.several leave out the same or use theirs evenly. Or all hosts that send,"
+        " model.several or more, leave out rails of the same speed and spines: fewer than half,"
+        " and uneven_rails.lost_min of them. A queue, what slows one of these rails anywhere, and"
+        " an incast on the only busy rail explain it."
     ),
     inputs="All rails of the host",
     not_observable=(
         "Whether the job wants it so, and what it loses. A next job on fewer GPUs that begins"
         " without a pause of uneven_rails.forget_s, where jobs are not known"
     ),
+    confidence=0.9,
     picture="rails",
     advice=(
         "Check which NICs NCCL uses (NCCL_DEBUG=INFO, NCCL_IB_HCA, NCCL_CROSS_NIC) and that"
@@ -70,11 +70,10 @@ _QUEUES = (Trait.MAKES_QUEUES, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP, Trait
 
 
 class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The table [uneven_rails]: shares of line rate, of the busiest rail, of a host; hosts; s."""
+    """The table [uneven_rails]: shares of line rate and of a host; s."""
 
     busy_util: Share
     lost_min: Share
-    hosts: int
     forget_s: Seconds
 
 
@@ -82,7 +81,7 @@ class _Host(NamedTuple):
     """The ports of a host that are left out, and its other rails; what the busiest of all and the
     mean one of `low` send, shares of line rate over the window, and the share that is unused.
 
-    `was_used`: it used a low rail before; `is_sure`: that, or most hosts of its job use them.
+    `is_sure`: it used a low rail before, or most hosts of its job use them.
     """
 
     low: list[int]
@@ -90,13 +89,7 @@ class _Host(NamedTuple):
     top: float
     low_util: float
     unused: float
-    was_used: bool
     is_sure: bool
-
-    @property
-    def is_half(self) -> bool:
-        """Whether half of many rails are left out: jobs may be started on half of the GPUs."""
-        return len(self.low) > 1 and len(self.low) >= len(self.busy)
 
 
 class UnevenRails:
@@ -112,20 +105,21 @@ class UnevenRails:
         """One condition for all hosts with two rails or more that leave out the same rails."""
         self._rails.accept(inputs)
         found: dict[tuple[int, ...], list[_Host]] = defaultdict(list)
-        by_most = None
         for rows in self._suspects(inputs):
-            by_most = self._rails.used_by_most(inputs) if by_most is None else by_most
+            by_most = inputs.once(self._rails.used_by_most)
             for host in self._uneven(inputs, rows, by_most):
                 found[tuple(inputs.structure.rail[host.low].tolist())].append(host)
         sure = {low: hosts for low, each in found.items() if (hosts := self._sure(inputs, each))}
-        names = {f"rails {_rail_names(low)}" for low in sure}
+        named = {low: ", ".join(f"r{rail}" for rail in low) for low in sure}
         for low, hosts in sure.items():
-            own = f"rails {_rail_names(low)}"
+            rails = named[low]
             # A subject names rails, not hosts: hosts are seen one after the other.
             every = [row for each in hosts for row in (*each.low, *each.busy)]
-            subject = self._seen.subject(inputs, np.array(every, np.intp), own)
-            subject = own if subject in names else subject
-            yield self._condition(inputs, subject, _rail_names(low), hosts)
+            subject = self._seen.subject(inputs, np.array(every, np.intp), f"rails {rails}")
+            # What some of these hosts left out before, others may leave out now.
+            if subject in {f"rails {each}" for each in named.values()}:
+                subject = f"rails {rails}"
+            yield self._condition(inputs, subject, rails, hosts)
 
     def _suspects(self, inputs: DetectorInput) -> Iterator[Rows]:
         """[hosts, rails] of hosts that may be uneven: those of the last ticks are."""
@@ -176,7 +170,6 @@ class UnevenRails:
                 top=float(top[host]),
                 low_util=float(low_util[host]),
                 unused=float(unused[host]),
-                was_used=bool(was_used[host]),
                 is_sure=bool(was_used[host] or by_most[host]),
             )
 
@@ -187,11 +180,13 @@ class UnevenRails:
         if sure:
             # The only busy rail of a host may carry a single large flow.
             others = len(sure) + _even_hosts(inputs, self._model.half, sure[0])
-            return sure if len(one.busy) > 1 or others >= t.hosts else []
+            return sure if len(one.busy) > 1 or others >= self._model.several else []
         # One NIC of many that nobody uses may be for something else.
         is_some = len(one.low) >= t.lost_min * (len(one.low) + len(one.busy))
-        are_all = len(hosts) >= max(t.hosts, _sending_hosts(inputs, t))
-        return hosts if are_all and is_some and not one.is_half else []
+        are_all = len(hosts) >= max(self._model.several, _sending_hosts(inputs, t))
+        # Jobs may be started on half of the GPUs.
+        is_half = len(one.low) > 1 and len(one.low) >= len(one.busy)
+        return hosts if are_all and is_some and not is_half else []
 
     def _condition(
         self, inputs: DetectorInput, subject: str, rails: str, hosts: list[_Host]
@@ -202,35 +197,30 @@ class UnevenRails:
             for each in zip(*((one.top, one.low_util, one.unused) for one in hosts), strict=True)
         )
         who = names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} …)"
-        # No queue keeps a rail silent from the start; the senders of an incast send on one rail.
-        was_used = any(each.was_used for each in hosts)
-        is_by_choice = not was_used and low_util < self._model.some * top
-        is_one_rail = len(hosts[0].busy) == 1
+        sends = "sends" if len(names) == 1 else "send"
+        # The senders of an incast send on one rail.
+        one_rail = (Trait.ONE_RAIL,) if len(hosts[0].busy) == 1 else ()
         window_s = WINDOW_TICKS * inputs.snapshot.interval_s
-        return Condition(
-            cause=CAUSE.name,
-            severity=CAUSE.severity,
+        return CAUSE.condition(
             subject=subject,
             rows=tuple(
                 [row for each in hosts for row in each.low]
                 + [row for each in hosts for row in each.busy]
             ),
             text=(
-                f"{who} {'sends' if len(names) == 1 else 'send'} at {rounded_percent(low_util)} of"
+                f"{who} {sends} at {rounded_percent(low_util)} of"
                 f" line rate on {rails} and at {rounded_percent(top)} on the other rails over"
                 f" {duration(window_s)}: unused bandwidth {rounded_percent(unused)}"
             ),
             evidence=(
                 Evidence("hosts", len(names), "hosts"),
-                Evidence("busiest rail", round(top * 100, 1), "%"),
-                Evidence(rails, round(low_util * 100, 1), "%"),
-                Evidence("unused bandwidth", round(unused * 100, 1), "%"),
+                Evidence.percent("busiest rail", top),
+                Evidence.percent(rails, low_util),
+                Evidence.percent("unused bandwidth", unused),
             ),
-            advice=CAUSE.advice,
-            confidence=0.85,
             victims=tuple(names[1:]),
             unseen="what the job loses: whether it would send more over the unused rails",
-            unless=(() if is_by_choice else _QUEUES) + ((Trait.ONE_RAIL,) if is_one_rail else ()),
+            unless=_QUEUES + one_rail,
         )
 
 
@@ -263,8 +253,3 @@ def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
     """The number of hosts one of whose rails is busy in some recent tick."""
     busy = inputs.peak_sent > t.busy_util
     return sum(int(busy[rows].any(axis=1).sum()) for _, rows in inputs.structure.rail_tables)
-
-
-def _rail_names(rails: tuple[int, ...]) -> str:
-    """`r2, r3`."""
-    return ", ".join(f"r{rail}" for rail in rails)

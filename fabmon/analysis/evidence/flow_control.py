@@ -6,8 +6,7 @@ credits (InfiniBand Architecture Specification, volume 1, "Flow control").
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from fabmon.analysis.fabric_structure import NONE, FabricStructure
 from fabmon.analysis.finding import Evidence
 from fabmon.fabric.model import Port
 
@@ -17,23 +16,19 @@ TIME_PAUSED, TIME_WITHOUT_CREDITS = "time paused", "time without credits"
 """Names of the evidence of waiting; the second one also selects the title of a finding."""
 
 
-_WITH_CREDITS = "infiniband"
-
-
 def uses_credits(port: Port) -> bool:
     """Whether a port waits for credits, and is never paused."""
-    return port.kind == _WITH_CREDITS
-
-
-def flow_control_of(ports: Iterable[Port]) -> str:
-    """`pause` or `no credits`; `pause or no credits` of ports of both kinds."""
-    kinds = {port.kind for port in ports}
-    if _WITH_CREDITS not in kinds:
-        return PAUSE
-    return CREDITS if len(kinds) == 1 else f"{PAUSE} or {CREDITS}"
+    return port.kind == "infiniband"
 
 
 def time_waiting(port: Port, share: float) -> Evidence:
     """Evidence: the share of time, 0 to 1, in which a port may not send."""
     name = TIME_WITHOUT_CREDITS if uses_credits(port) else TIME_PAUSED
-    return Evidence(name, round(share * 100, 1), "%")
+    return Evidence.percent(name, share)
+
+
+def unseen_victims(structure: FabricStructure, row: int) -> str:
+    """What is not visible of what waits for a host's port, in words; empty where its switch is
+    watched."""
+    is_seen = structure.peer[row] != NONE
+    return "" if is_seen else "what waits for it: its switch is not watched"

@@ -70,8 +70,6 @@ def peak_to_average_p95(flows: int, links: int) -> float:
     peak = int(np.searchsorted(alone, _PERCENTILE ** (1 / links)))
     while peak < flows and _peak_at_most(peak, flows, links) < _PERCENTILE:
         peak += 1
-    while (peak - 1) * links >= flows and _peak_at_most(peak - 1, flows, links) >= _PERCENTILE:
-        peak -= 1
     return peak * links / flows
 
 

@@ -57,7 +57,8 @@ class Accumulator:
     Arrays have an element for each of `links`. `whole` has the samples that are entirely in phases
     of communication, `any` all samples in such phases. `busy` is the number of samples that are
     communication, `known` that of all, `rate` the line rate (bits/s). `times` (ns) are those of the
-    cells, an array a chunk. `span` are the times of the first and the last sample (ns).
+    cells, an array a chunk. `span` are the times (ns) of the tick with which the first
+    sample begins, and of that with which the last one ends.
 
     `wanted` selects the links that are studied, `mine` the hosts that are ours (None: all that are
     watched).
@@ -142,8 +143,9 @@ class Accumulator:
         """Add the time in which something is known; `ticks` are those with a sample."""
         step_ns = rate_chunk.interval_s * 1e9
         first, last = (rate_chunk.start_ns + int(tick * step_ns) for tick in ticks[[0, -1]])
-        before = self.span or (first, last)
-        self.span = (min(before[0], first), max(before[1], last))
+        begin = first - int(step_ns)
+        before = self.span or (begin, last)
+        self.span = (min(before[0], begin), max(before[1], last))
         self.watched_s += len(ticks) * rate_chunk.interval_s
 
     def _jobs(

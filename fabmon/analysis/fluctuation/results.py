@@ -16,7 +16,8 @@ KINDS = (ALL, JOB, USER, PARTITION, RAIL, PAIR, LINK)
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """Bandwidth in communication phases, over `samples` of one interval each (and one link).
 
-    `cov` is the coefficient of variation, standard deviation over mean. `share` (0 to 1) is the
+    `cov` is the coefficient of variation, standard deviation over mean, None of one
+    sample. `share` (0 to 1) is the
     part of the watched time that is communication. `whole` is True where only samples that are
     entirely in a phase count; where phases are too short for such samples, all samples of phases
     count, and the bandwidth is a lower bound.
@@ -26,7 +27,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     p5_bps: float
     p95_bps: float
     mean_bps: float
-    cov: float
+    cov: float | None
     samples: int
     share: float
     whole: bool
@@ -61,13 +62,13 @@ class Drift(msgspec.Struct, frozen=True):
 
 class Slot(msgspec.Struct, frozen=True):
     """An hour of the day (0 to 23) or a day of the week (0 is Monday): statistics of the `cells`
-    (means of 10 s) in it."""
+    (means of 10 s) in it; `cov` is None of one."""
 
     slot: int
     median_bps: float
     p5_bps: float
     p95_bps: float
-    cov: float
+    cov: float | None
     cells: int
 
 

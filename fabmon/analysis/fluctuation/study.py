@@ -282,7 +282,7 @@ def _spread(samples: PooledSamples, share: float, is_whole: bool) -> Spread | No
         p5_bps=samples.quantile(0.05),
         p95_bps=samples.quantile(0.95),
         mean_bps=mean,
-        cov=deviation / mean if mean > 0 else 0.0,
+        cov=None if count < 2 else deviation / mean if mean > 0 else 0.0,
         samples=count,
         share=share,
         whole=is_whole,

@@ -257,7 +257,8 @@ def slot_statistics(slot_of: NDArray[np.int64], values: Values) -> tuple[Slot, .
         own = values[slot_of == slot]
         low, median, high = (float(np.quantile(own, q)) for q in (0.05, 0.5, 0.95))
         mean = float(own.mean())
-        cov = float(own.std()) / mean if mean > 0 else 0.0
+        spread = float(own.std()) / mean if mean > 0 else 0.0
+        cov = spread if len(own) > 1 else None
         slots.append(Slot(slot, median, low, high, cov, len(own)))
     return tuple(slots)
 

@@ -97,6 +97,8 @@ class IterationChanges:
     rail sends in an iteration.
 
     Each is reported once: the same change is measured again for as long as it is in the window.
+    None is known where the iterations may be aliases of shorter ones: what these seem to take and
+    send changes with any change of theirs.
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -120,7 +122,7 @@ class IterationChanges:
         changes = ((self.step, steps), (self.comm, shares), (self.bytes, measured.volumes))
         for value, change in changes:
             value.forget(now_ns - int(_REMEMBERED_S * 1e9))
-            if change is not None:
+            if change is not None and measured.is_resolved:
                 at_ns = now_ns - int((ticks - change.at) * interval_ns)
                 texts.append(value.accept(change, at_ns, tolerance_ns))
         return list(filter(None, texts))

@@ -11,7 +11,6 @@ import numpy as np
 from fabmon.analysis.iteration.host_groups import SAME_JOB, HostTraffic, host_similarity
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.fabric.snapshot import Snapshot
-from fabmon.fabric.time_wording import measured
 
 _HELD_STEPS = 20
 """Steps for which the event is held back while the job still sends: it may only have been
@@ -57,7 +56,7 @@ class MissedIterations:
         for each in self._missed:
             if host_similarity(frozenset(each.last.hosts), hosts) >= SAME_JOB:
                 self._missed.remove(each)
-                again = f"iterations again, step time {measured(iteration.step_s)}"
+                again = f"iterations again, step time {iteration.step_words}"
                 return f"{again}: {iteration.name}" if each.is_said else ""
         return ""
 
@@ -78,7 +77,7 @@ class MissedIterations:
                 continue
             each.is_said = True
             what = "no regular iterations" if sends else "no iterations"
-            was = f"the step time was {measured(each.last.step_s)}"
+            was = f"the step time was {each.last.step_words}"
             texts.append(f"{what} any more, {was}: {each.name}")
         return texts
 

@@ -120,6 +120,11 @@ class JobIteration(msgspec.Struct, frozen=True, kw_only=True):
         return f"{measured(self.step_s)}{'' if self.resolved else '?'}"
 
     @property
+    def step_words(self) -> str:
+        """`4.00 s`; `4.00 s or less` where shorter iterations could look the same."""
+        return f"{measured(self.step_s)}{'' if self.resolved else ' or less'}"
+
+    @property
     def mean_rail_bytes(self) -> float:
         """Bytes that a rail sends in an iteration, the mean of all known rails."""
         known = [count for count in self.rail_bytes if count is not None]

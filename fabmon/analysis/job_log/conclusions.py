@@ -7,11 +7,21 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fabmon.analysis.job_log.events import COMPLETION, EXCEPTION, PROCESS, REQUEST, Process
-from fabmon.analysis.job_log.failure_fields import SOME_EXIT
-from fabmon.analysis.job_log.job_log import JobLog, SeenFailure, SeenTimeout, order_of_cause
+from fabmon.analysis.job_log.events import (
+    CANCELLED,
+    COMPLETION,
+    EXCEPTION,
+    GPU,
+    PROCESS,
+    PROGRAM,
+    REQUEST,
+    Process,
+)
+from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.launchers import SOME_EXIT
 from fabmon.analysis.job_log.log_times import LogTime
 from fabmon.analysis.job_log.places import Place, Places
+from fabmon.analysis.job_log.seen import SeenFailure, SeenTimeout, order_of_cause
 from fabmon.analysis.job_log.torch_fields import is_world
 
 _SHARED = 0.6
@@ -75,6 +85,10 @@ def located_failures(log: JobLog, places: Places) -> list[LocatedFailure]:
     """All failures with their ends, the possible cause first. What only says that there was one is
     left out where the same rank or process says which."""
     every = order_of_cause(log.failures.values())
+    cancelled = [each for each in every if each.event.text.startswith(CANCELLED)]
+    if any(each.event.peer for each in cancelled):
+        # What srun says of the end of the step has neither its reason nor a host.
+        every = [each for each in every if each not in cancelled or each.event.peer]
     known = {(each.process, each.rank) for each in every if not _is_general(each)}
     codes = {each.event.code for each in every if each.event.kind == PROCESS and each.rank >= 0}
     if codes:
@@ -138,6 +152,8 @@ def _near(
     hcas = (event.hca,) if event.hca else tuple(indexed) or tuple(log.hcas_of(process))
     host = event.peer if event.kind == PROCESS else "" if process is None else process.host
     host = host or seen.host or log.host_of_rank(rank)
+    if not host and rank < 0 and event.kind in (GPU, PROCESS, PROGRAM):
+        host = log.host_of_source(seen.source)
     place = places.port_of_gid(gid) if gid else None
     if place is None and host and len(hcas) == 1:
         place = places.port(host, hcas[0])

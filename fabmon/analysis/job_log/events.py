@@ -80,6 +80,12 @@ PROGRAM = "program"
 STALL = "stall"
 SHARED_MEMORY = "shared memory"
 """What the text of a PROGRAM failure begins with that got none, and the name of its meaning."""
+CANCELLED = "cancelled: "
+"""What the text of a PROCESS failure begins with that Slurm ended; the reason follows."""
+TAKEN_DOWN = "process taken down"
+"""The text of an EXCEPTION failure: PyTorch ended the process after an error or a timeout."""
+NODE_FAILURE = "no longer answered Slurm"
+"""The text of a PROCESS failure of a whole node."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
 
+from fabmon.analysis.job_log.crashes import crash_of
 from fabmon.analysis.job_log.events import (
     CALL,
     COMPLETION,
@@ -12,14 +12,15 @@ from fabmon.analysis.job_log.events import (
     DEVICE,
     EXCEPTION,
     GPU,
-    PROCESS,
     PROGRAM,
     REQUEST,
     SHARED_MEMORY,
     STALL,
+    TAKEN_DOWN,
     Failure,
 )
-from fabmon.analysis.job_log.failure_words import speaks_of_failure
+from fabmon.analysis.job_log.failure_words import COUNTED_NONE, speaks_of_failure
+from fabmon.analysis.job_log.launchers import ended_process_of, mpi_abort_of
 
 _MOST_TEXT = 160
 
@@ -49,6 +50,9 @@ _ASYNC = re.compile(
     r"(?:(?<![\w.-])([\w.-]+):\d+ )?(?:Got )?(?:non-fatal )?async (?:fatal |error )?event"
     r"(?: on \w+)?\s*:\s*(.{1,100})"
 )
+_TRANSMIT_QUEUE = re.compile(
+    r"NETDEV WATCHDOG: (?:CPU: \d{1,5}: )?([\w.-]{1,32}) .{0,60}(transmit queue \d{1,5} timed out)"
+)
 _DEVICE_FAILED = re.compile(r"Device (\d{1,6}) (marked as failed)")
 
 _RESULTS = {
@@ -73,13 +77,15 @@ _TRACE = re.compile(r"\w\.(?:cc|h|cpp|cu):\d+ -> ([1-6])\b")
 _WORK = re.compile(r"\bOpType=(\w+)")
 _SEQ = re.compile(r"\bSeqNum=(\d{1,15})")
 _TAKEN_DOWN = re.compile(
-    r"taking the entire process down|operations have failed or timed out|terminate called after"
+    r"taking the entire process down|operations have failed or timed out"
+    r"|terminate called after throwing an instance of '(?:c10|nccl)"
     r"|failed or timed out\. Due to"
 )
 
 _PEERS = (
     re.compile(r"remote=\[([\w.:%-]{2,255})\]:\d+"),
-    re.compile(r"\[?\b([0-9a-zA-Z.:_-]{2,255}?)\]?(?:%[\w.-]+)?<\d+>"),
+    # From where such characters begin only: from each of them the next 255 were tried.
+    re.compile(r"(?<![\w.:-])\[?[.:-]*+([0-9a-zA-Z.:_-]{2,255}+)\]?(?:%[\w.-]++)?<\d++>"),
     re.compile(r"\[([0-9a-zA-Z.:_-]{2,255})(?:%[\w.-]+)?\]:\d+"),
     re.compile(r"\(([0-9a-zA-Z.:_-]{2,255}), \d+\)"),
     re.compile(r"\b(?:to|from|peer) ((?:\d{1,3}\.){3}\d{1,3}|[\w-]+(?:\.[\w-]+)+):\d+"),
@@ -115,22 +121,10 @@ _LATE_RANKS = re.compile(
 )
 """The rank for which others wait: at a barrier, or for its address in the store."""
 _TORCH = re.compile(
-    r"c10d|torch|gloo|ProcessGroup|Dist\w{1,40}Error|Store|atchdog|Barrier|eartbeat", re.I
+    r"c10d|torch|gloo|ProcessGroup|Dist\w{1,40}Error|Store|atchdog|Barrier|eartbeat (?:m|t)", re.I
 )
 _RAISED = re.compile(r"(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit))\b:? ?(.*)")
 
-HOST_OUT_OF_MEMORY = "killed: Out Of Memory"
-"""What Slurm and the kernel say of a process; no exit status is given."""
-SOME_PROCESS = "a process of torchrun failed"
-SOME_EXIT = -(1 << 30)
-"""What torchrun says before it names the process; no exit status is given."""
-_EXIT = re.compile(r"\bexit ?code:? ?(-?\d{1,9})", re.I)
-_PID = re.compile(r"\bpid:? ?(\d{1,10})", re.I)
-_LOCAL_RANK = re.compile(r"local_rank: ?(\d{1,9})")
-_RECEIVED = re.compile(r"Signal (\d{1,3}) \(SIG\w+\) received|got signal: (\d{1,3})\b")
-_OOM_KILLED = re.compile(
-    r"oom[-_ ]kill event|OOM Killed|out-of-memory handler|out of memory: kill(?:ed)? process", re.I
-)
 _SHARED_MEMORY = re.compile(
     r"(?:creating|opening|attaching to) shared memory segment|failed to extend /dev/shm"
     r"|(?:posix_fallocate|shm_open) failed|/dev/shm\b(?=.{0,200}no space left)"
@@ -140,16 +134,24 @@ _SHARED_MEMORY = re.compile(
 )
 """NCCL, PyTorch and its data loaders of a /dev/shm that is full."""
 _SEGMENT = re.compile(r"</torch_\w+>|/dev/shm/\S+")
-_MPI_EXIT = re.compile(r"process rank (\d{1,9}) with PID \d+ on node (\S+) exited on signal (\d+)")
-_SRUN_EXIT = re.compile(r"srun: error: (\S+): (tasks? [\d,-]{1,100}): (.{1,100})")
 
 
 def failure_of(body: str, rank: int = -1) -> Failure | None:
     """The failure that a line without its labels speaks of; None where none is understood. `rank`
     is that of PyTorch's label, -1 without."""
     readers = (
-        *(_request, _completion, _device, _shared_memory, _exception, _connection, _call, _gpu),
-        _process,
+        *(
+            mpi_abort_of,
+            _request,
+            _completion,
+            _device,
+            _shared_memory,
+            _exception,
+            _connection,
+            _call,
+            _gpu,
+        ),
+        *(ended_process_of, crash_of),
     )
     for reader in readers:
         found = reader(body)
@@ -234,6 +236,9 @@ def _device(body: str) -> Failure | None:
     event = _ASYNC.search(body) if "event" in body else None
     if event is not None:
         return Failure(kind=DEVICE, text=event[2].strip(), hca=event[1] or "")
+    queue = _TRANSMIT_QUEUE.search(body)
+    if queue is not None:
+        return Failure(kind=DEVICE, text=queue[2], hca=queue[1])
     failed = _DEVICE_FAILED.search(body)
     if failed is not None:
         return Failure(kind=DEVICE, text=failed[2], index=int(failed[1]))
@@ -252,7 +257,7 @@ def _exception(body: str) -> Failure | None:
         text = next((name for words, name in _RESULTS.items() if words in lower), "")
         text = text or ("communicator aborted" if "Abort COMPLETE" in body else "")
     if not text and _TAKEN_DOWN.search(body):
-        text = "process taken down"
+        text = TAKEN_DOWN
     if not text:
         return None
     operation, seq = _WORK.search(body), _SEQ.search(body)
@@ -294,7 +299,9 @@ def _call(body: str) -> Failure | None:
 
 
 def _gpu(body: str) -> Failure | None:
-    return Failure(kind=GPU, text=_said(body)) if _GPU.search(body) else None
+    if _GPU.search(body) is None or COUNTED_NONE.search(body) is not None:
+        return None
+    return Failure(kind=GPU, text=_said(body))
 
 
 def _shared_memory(body: str) -> Failure | None:
@@ -306,52 +313,6 @@ def _shared_memory(body: str) -> Failure | None:
     if what == "/dev/shm":
         what = "no space left in /dev/shm"
     return Failure(kind=PROGRAM, text=f"{SHARED_MEMORY}: {what[0].lower()}{what[1:]}")
-
-
-def _process(body: str) -> Failure | None:
-    """A process that ended, as a launcher reports it."""
-    ended = _MPI_EXIT.search(body)
-    if ended is not None:
-        return Failure(
-            kind=PROCESS,
-            text=exit_text(-int(ended[3])),
-            code=-int(ended[3]),
-            rank=int(ended[1]),
-            peer=ended[2],
-        )
-    ended = _SRUN_EXIT.search(body)
-    if ended is not None:
-        code = -signal.SIGBUS if "Bus error" in ended[3] else -1
-        text = f"{ended[2]}: {ended[3].strip()}"
-        return Failure(kind=PROCESS, text=text, peer=ended[1], code=code)
-    if _OOM_KILLED.search(body) is not None:
-        return Failure(kind=PROCESS, text=HOST_OUT_OF_MEMORY)
-    killed = _RECEIVED.search(body)
-    if killed is not None:
-        code = -int(killed[1] or killed[2])
-        return Failure(kind=PROCESS, text=exit_text(code), code=code)
-    if "Bus error" in body:
-        return Failure(kind=PROCESS, text=exit_text(-signal.SIGBUS), code=-signal.SIGBUS)
-    status, pid, local = _EXIT.search(body), _PID.search(body), _LOCAL_RANK.search(body)
-    if status is not None and (pid or local):
-        code = int(status[1])
-        where = f", local rank {local[1]}" if local else ""
-        return Failure(kind=PROCESS, text=f"{exit_text(code)}{where}", code=code)
-    if "closing signal" in body:
-        return Failure(kind=PROCESS, text="ended by torchrun", code=-signal.SIGTERM)
-    if "ChildFailedError" in body:
-        return Failure(kind=PROCESS, text=SOME_PROCESS, code=SOME_EXIT)
-    return None
-
-
-def exit_text(code: int) -> str:
-    """`killed by signal 9 (SIGKILL)` or `exit code 1`."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by signal {-code} ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"killed by signal {-code}"
 
 
 def _shortened(text: str) -> str:

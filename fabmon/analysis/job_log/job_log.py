@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
 
 from fabmon.analysis.job_log.events import (
+    CANCELLED,
     PROCESS,
     PROGRAM,
     SHARED_MEMORY,
@@ -30,28 +31,24 @@ from fabmon.analysis.job_log.events import (
     Timeout,
     Version,
 )
-from fabmon.analysis.job_log.failure_words import MARKS
+from fabmon.analysis.job_log.failure_words import MARKS, WRITERS
+from fabmon.analysis.job_log.launchers import after_cancel
+from fabmon.analysis.job_log.line_filter import MAX_PIECE, LineFilter, pieces
 from fabmon.analysis.job_log.log_lines import LogLine, parse_line, text_of
-from fabmon.analysis.job_log.log_times import LogTime, find_time
+from fabmon.analysis.job_log.log_times import find_time
 from fabmon.analysis.job_log.nccl_tests import BenchmarkReader
+from fabmon.analysis.job_log.seen import (
+    HostFacts,
+    ProcessFacts,
+    SeenFailure,
+    SeenTimeout,
+    merged_timeouts,
+)
 from fabmon.analysis.job_log.several_lines import SeveralLines
-from fabmon.analysis.job_log.status_codes import order_of
 from fabmon.analysis.job_log.torch_fields import is_world
 
-MAX_PIECE = 4096
-"""Bytes of a line that are read at a time."""
-_OVERLAP = 1024
-"""Bytes that two pieces of a line have in common: no message of interest is longer."""
-_ESCAPED_END = re.compile(rb"\\[rn]")
-"""The end of a line in a log that is in JSON, or in the text of an exception."""
 _LOCAL_ADDRESS = re.compile(r"\baddr=\[(?:::ffff:)?([\w.:]{2,64})\]:\d")
-_CHANNEL = b"NCCL INFO Channel"
-_DECIMAL = b"0123456789"
-_DIGITS = b"0123456789abcdefABCDEF"
 
-_MOST_ALIKE = 100_000
-_MOST_SHAPES = 50_000
-_MOST_CHANNELS = 200_000
 _MOST_PROCESSES = 100_000
 _MOST_HOSTS = 50_000
 _MOST_FAILURES = 10_000
@@ -65,51 +62,6 @@ _MOST_SIGNS = 10_000
 _T = TypeVar("_T")
 
 
-class ProcessFacts(msgspec.Struct):
-    """The rank of a process in its largest communicator (-1: unknown), and its GPU."""
-
-    rank: int = -1
-    ranks: int = 0
-    gpu: int = -1
-    pci: str = ""
-    inferred_rank: int = -1
-    """From the connections of the process, where the log has no communicators."""
-
-
-class HostFacts(msgspec.Struct):
-    """The HCAs of a host by NCCL's index, its addresses for connection setup, and the number of
-    NICs where only that is known."""
-
-    hcas: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    addresses: set[str] = msgspec.field(default_factory=set)
-    nics: int = 0
-
-
-class SeenFailure(msgspec.Struct):
-    """A failure, by which process (None: not given), global rank (-1) or host (empty), how often,
-    and when first and last."""
-
-    event: Failure
-    process: Process | None
-    rank: int
-    host: str
-    order: int
-    source: str
-    text: str
-    count: int = 1
-    first: LogTime | None = None
-    last: LogTime | None = None
-
-
-class SeenTimeout(msgspec.Struct):
-    """A timeout of PyTorch's watchdog, the global rank (-1: unknown) and its time."""
-
-    event: Timeout
-    rank: int
-    time: LogTime | None
-    process: Process | None
-
-
 class JobLog:
     """The content of the logs of one job so far."""
 
@@ -117,7 +69,9 @@ class JobLog:
         self.size = 0
         self.lines = 0
         self.nccl_lines = 0
-        self.not_parsed = 0
+        self._writers: set[str] = set()
+        """Logs in which a program that is known here wrote a line."""
+        self._understood: set[str] = set()
         self.left_out: Counter[str] = Counter()
         self.versions: Counter[str] = Counter()
         self.processes: dict[Process, ProcessFacts] = {}
@@ -144,10 +98,10 @@ class JobLog:
         self.ranks_by_source: dict[str, set[int]] = {}
         self.hosts_by_source: dict[str, set[str]] = {}
         self._made_index: _Index | None = None
-        self._alike: Counter[int] = Counter()
-        self._useless: set[int] = set()
-        self._channels_seen: set[int] = set()
+        self._filter = LineFilter()
         self._several = SeveralLines()
+        self._cancelled: set[str] = set()
+        """Logs in which Slurm has ended the step."""
 
     def accept(self, block: bytes, source: str) -> None:
         """Read a block of whole lines of a log."""
@@ -170,49 +124,25 @@ class JobLog:
                     self._read_unmarked(line, source)
                 continue
             self.nccl_lines += 1
-            if self._is_useful(line):
+            if source not in self._writers and WRITERS.search(line):
+                self._writers.add(source)
+            if self._filter.is_useful(line, self._several.is_open):
                 self._read(line, source)
-
-    def _is_useful(self, line: bytes) -> bool:
-        """Whether a line with a mark is to be parsed; lines of no use are dropped here."""
-        at = line.find(_CHANNEL)
-        if at >= 0:
-            return self._is_new_channel(line, at)
-        if hash(line.translate(None, _DECIMAL)) in self._useless and not self._several.is_open:
-            return False
-        shape = hash(line[:MAX_PIECE].translate(None, _DIGITS))
-        count = self._alike[shape]
-        if count >= _MOST_ALIKE or (not count and len(self._alike) >= _MOST_SHAPES):
-            self.not_parsed += 1
-            return False
-        self._alike[shape] = count + 1
-        return True
-
-    def _is_new_channel(self, line: bytes, at: int) -> bool:
-        if b"NET/" not in line:
-            return False
-        # The same two ranks have many channels: their numbers do not matter.
-        ranks = line.find(b" : ", at)
-        key = hash((line[max(0, at - 80) : at], line[ranks : ranks + 120]))
-        if key in self._channels_seen or len(self._channels_seen) >= _MOST_CHANNELS:
-            return False
-        self._channels_seen.add(key)
-        return True
 
     def _read(self, line: bytes, source: str) -> None:
         is_of_use = False
         before: LogLine | None = None
-        for piece in _pieces(line):
+        for piece in pieces(line):
             text = text_of(piece)
             found = self._several.complete(parse_line(text), source)
             # A message in two pieces that overlap is one.
             if before is not None and found.events == before.events:
                 continue
             before = found
-            is_of_use |= bool(found.events) or found.is_unread
+            is_of_use |= bool(found.events) or found.is_unread or self._several.is_open
             self._note(found, text, source)
-        if not is_of_use and len(self._useless) < _MOST_SHAPES:
-            self._useless.add(hash(line.translate(None, _DECIMAL)))
+        if not is_of_use:
+            self._filter.was_useless(line)
 
     def _read_unmarked(self, line: bytes, source: str) -> None:
         """A line that may belong to one with a mark."""
@@ -226,6 +156,8 @@ class JobLog:
         local = _LOCAL_ADDRESS.search(found.body) if found.host else None
         if local is not None and len(self.address_hosts) < _MOST_HOSTS:
             self.address_hosts.setdefault(local[1], found.host)
+        if found.events or found.is_unread:
+            self._understood.add(source)
         for event in found.events:
             self._add(event, found, text, source)
         if found.is_unread:
@@ -308,7 +240,7 @@ class JobLog:
         new = SeenTimeout(event, rank, find_time(text), found.process)
         known = self.timeouts.setdefault((event.seq, event.rank), [])
         for seen in known:
-            merged = _merged(seen, new)
+            merged = merged_timeouts(seen, new)
             if merged is not None:
                 seen.event, seen.rank = merged, max(seen.rank, rank)
                 seen.time = seen.time or new.time
@@ -320,6 +252,10 @@ class JobLog:
 
     def _add_failure(self, event: Failure, found: LogLine, text: str, source: str) -> None:
         at = find_time(found.dated)
+        if event.text.startswith(CANCELLED):
+            self._cancelled.add(source)
+        elif source in self._cancelled:
+            event = after_cancel(event)
         rank = event.rank if event.rank >= 0 else found.rank
         if event.kind == PROCESS and rank >= 0 and len(self.rank_hosts) < _MOST_RANKS:
             self.rank_hosts.setdefault(rank, event.peer)
@@ -359,6 +295,31 @@ class JobLog:
                 raised = event.text.partition(":")[0]
                 seen.event = msgspec.structs.replace(event, text=raised)
 
+    def has_line_of_job(self, source: str) -> bool:
+        """Whether a log has a line that a program which is known here wrote, that was understood or
+        that speaks of a failure."""
+        is_test = any(run.source == source for run in self.tests.runs)
+        return is_test or source in self._writers or source in self._understood
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether a program that is known here wrote a line, or a line was understood or speaks of
+        a failure: only then "no failure" may be said."""
+        return bool(
+            self._writers
+            or self.failures
+            or self.timeouts
+            or self.signals
+            or self.signs
+            or self.unread
+            or self.tests.runs
+        )
+
+    @property
+    def not_parsed(self) -> int:
+        """The number of lines that were not read, as too many were like them."""
+        return self._filter.not_parsed
+
     @property
     def unread_lines(self) -> int:
         """The number of lines that speak of a failure and were not understood."""
@@ -385,6 +346,25 @@ class JobLog:
         """The host and HCA with a GID, by the log's failures; empty texts if unknown."""
         return self._index.by_gid.get(gid, ("", ""))
 
+    def host_of_source(self, source: str) -> str:
+        """The host that wrote a file, where nothing on a line says it: that of all its lines of
+        NCCL, if all ranks of the job are on it, or if each file is that of another host. Empty if
+        unknown."""
+        hosts = self.hosts_by_source.get(source, set())
+        if len(hosts) != 1:
+            return ""
+        host = next(iter(hosts))
+        others = [each for name, each in self.hosts_by_source.items() if name != source]
+        if others:
+            is_one = all(len(each) == 1 and host not in each for each in others)
+        else:
+            on_host = {
+                facts.rank for process, facts in self.processes.items() if process.host == host
+            }
+            ranks = max((facts.ranks for facts in self.processes.values()), default=0)
+            is_one = 0 < ranks <= len(on_host - {-1})
+        return host if is_one else ""
+
     def rank_of(self, process: Process | None) -> int:
         """The rank of a process; -1 if unknown."""
         if process is None:
@@ -405,13 +385,16 @@ class JobLog:
 
     @property
     def silent_ranks(self) -> list[int]:
-        """Ranks that wrote nothing, where most others did; empty where that is not known."""
+        """Ranks that wrote nothing, where at least half of the job's did; empty where that is not
+        known: where no line has the size of the job, the log of one rank says nothing of others."""
         known = {rank for rank, _, _ in self.progress} | set(self.signals) | set(self.rank_hosts)
         known |= {each.rank for each in self.failures.values()}
         known |= {self.rank_of(each.process) for each in self.failures.values()}
         known |= {each.rank for each in self.all_timeouts}
         known.discard(-1)
         world = max((facts.ranks for facts in self.processes.values()), default=0)
+        if not world and len(known) < 2:
+            return []
         world = max(world, max(known, default=-1) + 1)
         if 2 * len(known) < world:
             return []
@@ -492,29 +475,3 @@ def _nic_names(host: HostFacts | None, channel: Channel) -> tuple[str, ...]:
     if names or channel.hca < 0 or channel.transport in ("NET/IB", "NET/Socket"):
         return names
     return (f"device {channel.hca}",)
-
-
-def _pieces(line: bytes) -> Iterator[bytes]:
-    """The pieces of a line that are read by themselves: a long line in pieces that overlap."""
-    for part in _ESCAPED_END.split(line) if b"\\" in line else (line,):
-        for start in range(0, max(1, len(part) - _OVERLAP), MAX_PIECE - _OVERLAP):
-            yield part[start : start + MAX_PIECE]
-
-
-def _merged(seen: SeenTimeout, new: SeenTimeout) -> Timeout | None:
-    """What two lines say of one timeout; None where they are of two."""
-    if -1 not in (seen.rank, new.rank) and seen.rank != new.rank:
-        return None
-    one, other = seen.event, new.event
-    fields: dict[str, str | float | None] = {}
-    for name in ("group", "operation", "limit_s", "ran_s"):
-        value, another = getattr(one, name), getattr(other, name)
-        if value and another and value != another:
-            return None
-        fields[name] = value or another
-    return msgspec.structs.replace(one, **fields)
-
-
-def order_of_cause(failures: Iterable[SeenFailure]) -> list[SeenFailure]:
-    """Failures, those that may be the cause first; each kind in the log's order."""
-    return sorted(failures, key=lambda seen: (order_of(seen.event), seen.order))

@@ -35,6 +35,8 @@ _LABEL = re.compile(
     r"|\[\d+,\d+\](?:<\w+>)?:|\d{1,6}:(?=\s)|std(?:out|err) [FP]"
     r"|\([\w.]+(?:\[[^\]]*\])? pid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>[\w.:]++))?[^()]*\)"
     r"|(?P<host>(?=[a-z.]*[-\d])[a-z][a-z0-9.-]{0,62}):(?=\s)|(?P<pod>[\w.-]{1,63}) +\|"
+    r"|(?P<syslog>(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+-]{8,24}Z?)"
+    r" (?P<machine>[A-Za-z0-9][\w.-]{0,62}) (?=kernel: |slurmstepd\[))"
     r"|(?P<time>\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\]?)) ?"
 )
 _RANK = re.compile(r"\[rank(\d{1,9})\]:")
@@ -71,8 +73,10 @@ _OF_HCA = re.compile(r"HCA \w+(?: '([\w.-]+)')?|'([\w.-]+)'")
 _OFI_NICS = re.compile(r"[Pp]rovider is (\w+)\b.*\(found (\d{1,6}) nics\)")
 _NO_VERBS = re.compile(r"open libibverbs|NET/IB\s?: No device found")
 _RETRIED = re.compile(
+    r"(?!.*(?:exceeded|g(?:iving|ave) up|any network address|\w(?:Error|Exception)\b))"
     r"(?=.*\b(?:[Cc]onnect|socket))(?:.*\b[Rr]etry|.*socket has failed to connect)"
 )
+"""Not the last attempt, after which NCCL and PyTorch give up."""
 _NO_PATH = re.compile(r"[Nn]etwork is unreachable|[Nn]o route to host")
 _STORE_CLOSED = re.compile(
     r"(?:recv|send)\w+ failed on SocketImpl|has failed to shutdown the rendezvous"
@@ -151,8 +155,8 @@ def _split(text: str) -> tuple[str, str, int, Process | None, str]:
     while (found := _LABEL.match(text, at)) is not None:
         at = found.end()
         if found["time"] is None:
-            labels.append(found[1])
-        host = host or found["host"] or found["pod"] or ""
+            labels.append(found["machine"] or found[1])
+        host = host or found["host"] or found["pod"] or found["machine"] or ""
         if found["rank"] is not None:
             rank = int(found["rank"])
         if found["ip"] is not None:

@@ -1,4 +1,4 @@
-"""What stands on several lines: the last error of an exception, and torchrun's summary.
+"""What is on several lines: the last error of an exception, tracebacks, and torchrun's summary.
 
 Lines of several ranks are mixed in a log: those with the same label belong together.
 """
@@ -9,8 +9,9 @@ import re
 
 import msgspec
 
+from fabmon.analysis.job_log.crashes import exit_text
 from fabmon.analysis.job_log.events import EXCEPTION, PROCESS, Failure
-from fabmon.analysis.job_log.failure_fields import SOME_PROCESS, exit_text
+from fabmon.analysis.job_log.launchers import SOME_PROCESS
 from fabmon.analysis.job_log.log_lines import LogLine, parse_line
 from fabmon.analysis.job_log.log_times import find_time
 
@@ -23,6 +24,9 @@ _CONTINUED = re.compile(
 it ends the process."""
 _MOST_AFTER_ERROR = 30
 """Lines of any rank after an exception, among which its last error is."""
+_TRACEBACK = "Traceback (most recent call last)"
+_MOST_OF_TRACEBACK = 500
+"""Lines of any rank in which a traceback is: those of a recursion are a few hundred."""
 _MOST_OF_SUMMARY = 20_000
 """Lines of torchrun's summary: seven for each process that failed."""
 _SUMMARY = re.compile(r"\s*(host|rank|exitcode)\s*: ?\s*(\S+)")
@@ -50,16 +54,43 @@ class SeveralLines:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], _Open] = {}
+        self._tracebacks: dict[tuple[str, str], int] = {}
+        """Tracebacks of Python whose exception follows, and how many lines are waited for."""
 
     @property
     def is_open(self) -> bool:
         """Whether lines that follow may belong to one that was read."""
-        return bool(self._open)
+        return bool(self._open or self._tracebacks)
 
     def complete(self, line: LogLine, source: str) -> LogLine:
         """A line with a mark, with what it has from lines before it."""
+        line = self._completed(line, source)
+        raised = self._raised(line, (source, line.label))
+        if _TRACEBACK in line.body:
+            self._tracebacks[source, line.label] = _MOST_OF_TRACEBACK
+        return raised or line
+
+    def _raised(self, line: LogLine, key: tuple[str, str]) -> LogLine | None:
+        """A line as that of the exception which a traceback ends with; None if it is none. That a
+        job which prints one has failed is not known: it may have gone on."""
+        for other, left in list(self._tracebacks.items()):
+            if other[0] == key[0]:
+                self._tracebacks[other] = left - 1
+                if not left:
+                    del self._tracebacks[other]
+        is_inside = not line.body.strip() or line.body[0].isspace()
+        if key not in self._tracebacks or is_inside:
+            return None
+        del self._tracebacks[key]
+        is_known = bool(line.events) or _TRACEBACK in line.body
+        return None if is_known else msgspec.structs.replace(line, is_unread=True)
+
+    def _completed(self, line: LogLine, source: str) -> LogLine:
         key = source, line.label
         opened = self._step(key)
+        if opened is not None and opened.summary is None:
+            # A line with the prefix of another process is no part of the exception.
+            opened = opened if line.process in (None, opened.line.process) else None
         if opened is not None and opened.summary is None and line.rank < 0:
             line = msgspec.structs.replace(line, rank=opened.line.rank)
         if opened is not None and opened.summary is not None:
@@ -102,14 +133,15 @@ class SeveralLines:
     def belonging(self, text: str, source: str) -> LogLine | None:
         """A line without a mark, if it belongs to one that was read."""
         line = parse_line(text)
+        raised = self._raised(line, (source, line.label))
         opened = self._step((source, line.label))
         if opened is None:
-            return None
+            return raised
         if opened.summary is not None:
-            return _of_summary(line, opened)
+            return _of_summary(line, opened) or raised
         if opened.is_next and line.body.strip():
             return _detail(line, opened)
-        return None
+        return raised
 
     def _put(self, key: tuple[str, str], opened: _Open) -> None:
         self._open.pop(key, None)
@@ -131,12 +163,13 @@ class SeveralLines:
 
 def _without_known(line: LogLine, opened: _Open) -> LogLine:
     """A line of an exception without what its first line said: it is one."""
+    if _TERMINATED in line.body:
+        return msgspec.structs.replace(line, events=())
     first = {each.text for each in opened.line.events if isinstance(each, Failure)}
     others = tuple(
         each
         for each in line.events
-        if not (isinstance(each, Failure) and each.kind == EXCEPTION)
-        or not (each.text in first or _TERMINATED in line.body)
+        if not (isinstance(each, Failure) and each.kind == EXCEPTION) or each.text not in first
     )
     return msgspec.structs.replace(line, events=others)
 

@@ -46,13 +46,17 @@ def _is_one_host(log: JobLog) -> bool:
 
 def _network(log: JobLog) -> Iterator[str]:
     by_network = _processes_of(log, "network")
-    over_tcp = by_network.get(_SOCKET, set())
+    no_device = _processes_of(log, "no_verbs").get("", set())
+    # NCCL takes sockets last: who found no RDMA device and names no other network is over TCP.
+    over_tcp = by_network.get(_SOCKET, set()) | no_device.difference(
+        log.channels, *by_network.values()
+    )
     for process, channels in log.channels.items():
         if any(each.transport == f"NET/{_SOCKET}" for each in channels):
             over_tcp = over_tcp | {process}
     if not over_tcp or _is_one_host(log):
         return
-    why = ": NCCL found no RDMA device, or no libibverbs" if _processes_of(log, "no_verbs") else ""
+    why = ": NCCL found no InfiniBand or RoCE device, or no libibverbs" if no_device else ""
     others = sorted(name for name in by_network if name != _SOCKET)
     if others:
         where = name_list(_hosts_of(over_tcp), 4) or "some ranks"
@@ -183,5 +187,6 @@ def retried(log: JobLog) -> Iterator[str]:
         to = f" to {name_list(peers, 4)}" if peers else ""
         yield (
             f"{plural(count, 'TCP connection')}{to} could not be made at first and"
-            " were tried again; the log does not show that they were made."
+            f" {'was' if count == 1 else 'were'} tried again; the log does not show that"
+            f" {'it was' if count == 1 else 'they were'} made."
         )

@@ -13,18 +13,22 @@ import msgspec
 
 from fabmon.analysis.job_log.events import (
     CALL,
+    CANCELLED,
     COMPLETION,
     CONNECTION,
     DEVICE,
     EXCEPTION,
     GPU,
+    NODE_FAILURE,
     PROCESS,
     PROGRAM,
     REQUEST,
     SHARED_MEMORY,
     STALL,
+    TAKEN_DOWN,
     Failure,
 )
+from fabmon.analysis.job_log.launchers import AFTER_CANCEL
 from fabmon.fabric.wire.messages import clean
 
 
@@ -127,6 +131,11 @@ _EVENTS = (
         "NCCL gave up this device",
         "Check the port of this device: link down, flapping, errors.",
     ),
+    (
+        "transmit queue",
+        "the kernel gave up waiting for the NIC to send",
+        "Check the kernel's log before this line: NIC, driver, firmware, PCIe, pauses.",
+    ),
     ("access", "a memory access of a peer was refused", _MEMORY),
 )
 """A part of an event's text, what it means, and what to check."""
@@ -145,8 +154,8 @@ _NO_PATH = re.compile(r"unreachable|[Nn]o route")
 _VAGUE = re.compile(r"Rendezvous(?:Closed|Connection)Error|assigned_ranks")
 """What agents of torchrun write after others have failed."""
 _KILLED = "Killed"
-_CAUSING_SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
-"""Those that end a process by themselves; SIGABRT and SIGTERM follow from another failure."""
+_CRASHES = (signal.SIGSEGV, signal.SIGILL, signal.SIGFPE)
+"""Signals of what the program itself did; SIGABRT and SIGTERM follow from another failure."""
 _RESULTS = {
     "ncclUnhandledCudaError": "a call of CUDA failed",
     "ncclSystemError": "a call of the system or of the network failed",
@@ -155,7 +164,7 @@ _RESULTS = {
     "ncclInvalidUsage": "NCCL was used in a wrong way",
     "ncclRemoteError": "a remote process ended, or the network failed",
     "communicator aborted": "the communicator was aborted",
-    "process taken down": "PyTorch ended the process after a failure",
+    TAKEN_DOWN: "PyTorch ended the process after a failure",
 }
 
 
@@ -190,15 +199,38 @@ def meaning_of(event: Failure) -> Meaning:
         text = "a TCP connection was lost or could not be made"
         check = "Check whether the process at the far end has ended first: its log says why."
         return Meaning("connection", text, check, is_consequence=True)
+    if event.kind == CALL:
+        return _call_meaning(event.text)
     return {
-        CALL: Meaning("call", "a call of the NIC's library failed", f"{_PATH} {_CALL}"),
         PROGRAM: Meaning("program", "the job's own code", "Not the network: read its traceback."),
         STALL: Meaning("stall", "a wait ended without an answer", _STALLED, is_consequence=True),
     }[event.kind]
 
 
 _CALL = "Timed out or no route: addresses, GID index and VLAN of both ports."
+_LOCKED_MEMORY = (
+    "Not the network: most often, the limit of locked memory (ulimit -l) of the job on this host is"
+    " too low, as Slurm, systemd or the container set it."
+)
+_LOCAL_CALL = (
+    "It asks nothing of the far end: check the NIC, its driver and the kernel's log on this host,"
+    " and whether a container has /dev/infiniband."
+)
 _STALLED = "Look for the rank that is late, has ended or cannot be reached: its log says why."
+
+
+def _call_meaning(text: str) -> Meaning:
+    """Of a call of the verbs API or libfabric, by its name and its error: few need the network."""
+    lower = text.lower()
+    if "cannot allocate memory" in lower or "enomem" in lower:
+        check = _LOCKED_MEMORY
+    elif re.search(r"(?:ibv|fi|mlx5dv)_\w{0,60}(?:reg|mr)", lower):
+        check = _MEMORY
+    elif re.search(r"ibv_(?:create|alloc|open|get|query|fork|req_notify)\w*", lower):
+        check = _LOCAL_CALL
+    else:
+        check = f"{_PATH} {_CALL}"
+    return Meaning("call", "a call of the NIC's library failed", check)
 
 
 def _request_meaning(text: str) -> Meaning:
@@ -219,9 +251,40 @@ _OOM = re.compile(r"out of memory|\boom", re.I)
 _GPU_MEMORY = re.compile(r"out ?of ?memory|memory ?allocation|alloc_failed|failure 2\b", re.I)
 _GPU_PROGRAM = re.compile(
     r"illegal (?:memory access|address|instruction)|misaligned address|launch ?failure"
-    r"|device-side assert|(?:failure|error) (?:700|710|719)\b",
+    r"|device-side assert|(?:failure|error) (?:700|710|719)\b|^Xid (?:13|31|43|45)\b",
     re.I,
 )
+
+
+_NUMBER = r"(?:failure|error) (?:{})\b"
+_GPU_REFUSALS = (
+    (
+        re.compile(rf"(?:not yet initialized|{_NUMBER.format('802')})", re.I),
+        "Nothing is known to be broken: on hosts with NVSwitch the Fabric Manager must run"
+        " (systemctl status nvidia-fabricmanager).",
+    ),
+    (
+        re.compile(
+            r"invalid device ordinal|no CUDA-capable device|no ROCm-capable device|busy or"
+            rf" unavailable|{_NUMBER.format('46|100|101')}",
+            re.I,
+        ),
+        "See which GPUs the job has (scheduler, CUDA_VISIBLE_DEVICES, container, exclusive mode),"
+        " and whether nvidia-smi lists them all; where one is missing, check Xid.",
+    ),
+    (
+        re.compile(
+            r"driver version is insufficient|no kernel image|invalid device function|not supported"
+            r"|invalid (?:argument|value|configuration)|unsupported"
+            rf"|{_NUMBER.format('1|35|98|209|217|801')}",
+            re.I,
+        ),
+        "Nothing is known to be broken: compare the versions of driver, CUDA, NCCL and the job's"
+        " programs, and what this GPU supports.",
+    ),
+)
+"""Calls of CUDA and HIP that were refused, by their words or numbers (driver_types.h): no GPU that
+works would accept them. Then what to check."""
 
 
 def _gpu_meaning(text: str) -> Meaning:
@@ -234,6 +297,9 @@ def _gpu_meaning(text: str) -> Meaning:
         meaning = "a kernel on the GPU did what is not allowed"
         check = "Not the network: most often the job's own code; CUDA_LAUNCH_BLOCKING=1 names it."
         return Meaning("gpu program", meaning, check)
+    for refusal, check in () if text.startswith("Xid") else _GPU_REFUSALS:
+        if refusal.search(text):
+            return Meaning("gpu refusal", "a call of CUDA was refused", f"Not the network. {check}")
     return Meaning("gpu", "the GPU or its driver failed", "Not the network: check Xid and ECC.")
 
 
@@ -243,7 +309,40 @@ _SHM = (
 )
 
 
+_CANCELLED = {
+    "time limit": Meaning(
+        "cancelled",
+        "the job reached its time limit",
+        "It hung or was slower than planned if this is early: earlier lines say what stopped it.",
+        is_consequence=True,
+    ),
+    "preemption": Meaning(
+        "cancelled",
+        "another job took its nodes (preemption)",
+        "Not the network: start it again, or with a QOS that is not preempted.",
+    ),
+    "node failure": Meaning(
+        "cancelled",
+        "a node of the job no longer answered Slurm",
+        "sinfo -R and slurmctld's log say which one.",
+        is_consequence=True,
+    ),
+}
+"""By Slurm's reason."""
+_ENDED_BY_HAND = Meaning(
+    "cancelled",
+    "the step or job was ended: by scancel, or by srun as a task had failed",
+    "If nobody did: the failed task's own log says why.",
+    is_consequence=True,
+)
+
+
 def _process_meaning(event: Failure) -> Meaning:
+    if event.text == NODE_FAILURE:
+        check = "Look at it and its links: sinfo -R says why it was drained, its own log the rest."
+        return Meaning("node failure", "the whole node is lost to the job", check)
+    if event.text.startswith(CANCELLED):
+        return _CANCELLED.get(event.text.removeprefix(CANCELLED), _ENDED_BY_HAND)
     if _OOM.search(event.text):
         meaning = "the memory of the host, or the job's part of it, ran out"
         check = "Not the network: see what the job asked of the scheduler, and its data loaders."
@@ -252,8 +351,14 @@ def _process_meaning(event: Failure) -> Meaning:
         meaning = "a bus error: most often, the shared memory (/dev/shm) was full"
         check = f"Not the network: {_SHM} Else a mapped file that became shorter."
         return Meaning("killed", meaning, check)
+    if -event.code in _CRASHES:
+        check = "Not the network: its stack trace, or a core dump, names the library and function."
+        return Meaning("crashed", "the program crashed", check)
+    if event.text.endswith(AFTER_CANCEL):
+        check = "Slurm kills what is left of a step. What ended the step says why."
+        return Meaning("ended", "the process was killed with its step", check, is_consequence=True)
     check = "See the kernel's log and the scheduler of its host: out of memory, a limit, a person."
-    if -event.code in _CAUSING_SIGNALS or _KILLED in event.text:
+    if -event.code == signal.SIGKILL or _KILLED in event.text:
         return Meaning("killed", "the process was killed", f"Not the network. {check}")
     check = "Its own log says why: the first other error."
     return Meaning("ended", "the process ended", check, is_consequence=True)

@@ -7,15 +7,14 @@ likelihoods: how often a link without a queue is flagged is what the score measu
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.flow_control import flow_control_of
+from fabmon.analysis.evidence.flow_control import CREDITS, PAUSE, uses_credits
 from fabmon.analysis.evidence.null_model import effective_flows
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.model.candidates import Candidate, candidates
@@ -28,9 +27,6 @@ from fabmon.fabric.snapshot import Floats
 OWN_QUEUE = "marks or drops of the link's own queue"
 VANISHES = "bytes that enter its switch and do not leave it"
 CNPS_OR_MARKS = "CNPs or marks"
-
-_SEEN, BY_LOAD = 0.95, 0.85
-"""Confidence, 0 to 1, of a bottleneck whose queue is seen, and of one that only the load shows."""
 
 
 class Place(Enum):
@@ -50,20 +46,23 @@ class Bottleneck:
     at most so much where it `is_upper_bound`: nothing shows that the flows want more. `named`
     [NICs] are known to share it; else at least `flows` of `link.sharers` do. `slowed_by` says how
     a queue was seen, empty where it was not. `lasted_ticks` are those since its evidence began,
-    `peak_util` its highest utilisation since then, `ticks` those of which its loads are means.
+    `peak_util` its highest utilisation since then.
     """
 
     place: Place
     link: Candidate
-    lost: float
-    is_upper_bound: bool
-    named: Rows
-    flows: int
-    slowed_by: str
     lasted_ticks: int
     peak_util: float
-    confidence: float
-    ticks: int
+    lost: float = 0.0
+    is_upper_bound: bool = False
+    named: Rows = field(default_factory=lambda: np.empty(0, np.intp))
+    flows: int = 0
+    slowed_by: str = ""
+
+    @property
+    def ticks(self) -> int:
+        """Those of which its loads are means."""
+        return min(self.lasted_ticks, len(self.link.util))
 
     @property
     def busy(self) -> float:
@@ -87,24 +86,20 @@ class Bottleneck:
         return self.link.group
 
     @property
-    def level(self) -> Floats:
-        """[links of the group] mean utilisation of the last ticks, NaN of those that are down."""
-        return self.link.level
-
-    @property
     def links(self) -> int:
         """Links of the group that are up."""
-        return int(np.isfinite(self.level).sum())
+        return int(np.isfinite(self.link.level).sum())
 
     @property
     def imbalance(self) -> float:
         """1 - mean/max of the group, 0 to 1."""
-        return max(0.0, 1.0 - float(np.nanmean(self.level)) / float(np.nanmax(self.level)))
+        level = self.link.level
+        return max(0.0, 1.0 - float(np.nanmean(level)) / float(np.nanmax(level)))
 
     @property
     def effective_flows(self) -> float:
         """The number of equal flows, hashed at random, that would be as uneven."""
-        return effective_flows(self.level[np.isfinite(self.level)])
+        return effective_flows(self.link.level[np.isfinite(self.link.level)])
 
 
 @dataclass(slots=True)
@@ -161,15 +156,10 @@ class BottleneckModel:
             if own.is_open and each.llr > -t.veto:
                 open_ones.append((own, each))
         for key, own in before.items():
-            own.total -= t.forgets  # Without traffic nothing is learned.
+            own.total -= t.ends  # Without traffic nothing is learned.
             if own.total > 0:
                 self._sums[key] = own
-        shared = Counter(
-            id(each.group)
-            for each in all_of_them
-            if each.alone == NONE and each.ratio >= (1 + t.apart)
-        )
-        bottlenecks = _of_groups(inputs, seen, open_ones, shared, t)
+        bottlenecks = _of_groups(inputs, seen, open_ones, t)
         return tuple(all_of_them), tuple(sorted(bottlenecks, key=lambda each: -each.lost))
 
 
@@ -180,77 +170,50 @@ def _key(name: str, each: Candidate) -> tuple[object, ...]:
 
 
 def _of_groups(
-    inputs: DetectorInput,
-    seen: Signs,
-    links: list[tuple[_Sum, Candidate]],
-    shared: Counter[int],
-    t: ModelThresholds,
+    inputs: DetectorInput, seen: Signs, links: list[tuple[_Sum, Candidate]], t: ModelThresholds
 ) -> Iterator[Bottleneck]:
     """The bottlenecks; of a group that is full as a whole one. What NICs show of a queue is that of
-    the full links on their path, else of one that is full for parts of seconds.
-
-    `shared` are the links of each group that NICs share: where others are full of one NIC each, the
-    group has no room, and no NIC of most links is slowed.
-    """
+    the full links on their path, else of one that is full for parts of seconds."""
     done: set[int] = set()
-    explained = _Explained([])
+    explaining: list[Candidate] = []
     for own, each in sorted(links, key=lambda pair: -pair[1].busy):
         place = Place.LAST_HOP
         if each.group is not None:
-            is_whole = each.is_of_whole_group(t)
-            place = Place.GROUP if is_whole else Place.LINK
-            if is_whole and 2 * shared[id(each.group)] < np.isfinite(each.level).sum():
-                continue
+            place = Place.GROUP if each.is_of_whole_group(t) else Place.LINK
         if place is Place.GROUP and id(each.group) in done:
             continue
-        is_full = each.util.max() >= t.full_util
-        if not is_full and explained.has(inputs.structure, each, t):
+        if _is_explained(inputs.structure, each, explaining, t):
             continue
         made = _bottleneck(inputs, seen, own, each, place, t)
-        if made.lost >= (t.incast_lost_min if place is Place.LAST_HOP else t.apart):
+        if made.lost >= t.apart:
             if place is Place.GROUP:
                 done.add(id(each.group))
-            if is_full:
-                explained.links.append(each)
+            if each.util.max() >= t.full_util:
+                explaining.append(each)
             yield made
 
 
-@dataclass(frozen=True, slots=True)
-class _Explained:
-    """The full `links` that explain what NICs show of a queue."""
-
-    links: list[Candidate]
-
-    def has(self, structure: FabricStructure, each: Candidate, t: ModelThresholds) -> bool:
-        """Whether they hold most of the NICs of another link, or bring what it carries."""
-        is_inward = _is_inward(each)
-        held = [full.sharers for full in self.links if is_inward == _is_inward(full)]
-        mine = np.isin(each.sharers, np.concatenate([*held, np.empty(0, np.intp)]))
-        node = structure.node[each.row]
-        brought = sum(
-            full.load_bps
-            for full in self.links
-            if structure.peer[full.row] != NONE and structure.node[structure.peer[full.row]] == node
-        )
-        most = max(float(each.rates[mine].sum()), brought)
-        return most >= t.accounts * each.load_bps
-
-
-def _is_inward(link: Candidate) -> bool:
-    return link.group is not None and link.group.is_inward
+def _is_explained(
+    structure: FabricStructure, each: Candidate, by: list[Candidate], t: ModelThresholds
+) -> bool:
+    """Whether full links hold most of the NICs of another one that is not full, or busier ones
+    bring what it carries: in some seconds all of that may go over it."""
+    is_full = each.util.max() >= t.full_util
+    held = [full.sharers for full in by if each.is_inward == full.is_inward and not is_full]
+    mine = np.isin(each.sharers, np.concatenate([*held, np.empty(0, np.intp)]))
+    far = structure.peer[[full.row for full in by]]
+    is_before = (far != NONE) & (structure.node[far] == structure.node[each.row])
+    busiest = (1 - t.takes_part) * np.array([full.busy for full in by])
+    loads = np.array([full.load_bps for full in by])
+    brought = float(loads[is_before & (each.busy < busiest)].sum())
+    return max(float(each.rates[mine].sum()), brought) >= t.accounts * each.load_bps
 
 
 def _bottleneck(
-    inputs: DetectorInput,
-    seen: Signs,
-    own: _Sum,
-    each: Candidate,
-    place: Place,
-    t: ModelThresholds,
+    inputs: DetectorInput, seen: Signs, own: _Sum, each: Candidate, place: Place, t: ModelThresholds
 ) -> Bottleneck:
-    is_inward = _is_inward(each)
-    sign = (seen.receives if is_inward else seen.sends)[each.sharers]
-    named = _named(each, sign, (seen.receives if is_inward else seen.sends)[each.instead], t)
+    sign = seen.of_ends(each.is_inward)
+    named = _named(each, sign[each.sharers], sign[each.instead], t)
     limited = place is Place.LINK and each.may_limit
     could = float(each.group_util[each.full].mean()) if limited else 0.0
     lost = max(0.0, 1.0 - max(each.slowed_busy, could) / float(each.util[each.full].mean()))
@@ -275,36 +238,31 @@ def _bottleneck(
         is_upper_bound=may_want_less
         or not (each.of_ends > 0 or (slowed_by and each.util.max() >= t.full_util)),
         named=named,
-        flows=max(2, min(flows, len(each.rates))),
+        flows=max(2, flows),
         slowed_by=slowed_by,
         lasted_ticks=ticks + 1,
         peak_util=own.peak_util,
-        confidence=_SEEN if slowed_by else BY_LOAD,
-        ticks=min(ticks + 1, len(each.util)),
     )
 
 
 def _named(each: Candidate, sign: Floats, instead: Floats, t: ModelThresholds) -> Rows:
-    """The NICs that are known to share a link: all that may, if they bring no more than it carries,
-    or if it would not be full without each; else those that clearly show a queue, if these bring
-    half of what it carries; else none.
+    """The NICs that are known to share a link: all that may, else those that clearly show a queue,
+    if they bring half of what it carries or more, and no more than all of it; all that may also if
+    it would not be full without each; else none.
 
     None is known where another might be in its place: `sign` and `instead` are the signs of the
     NICs that may share it, and of those.
     """
-    total, least = float(each.rates.sum()), float(each.rates.min(initial=np.inf))
-    shows = np.isfinite(sign) & (sign >= t.veto)
-    is_clear = not len(instead) or (
-        bool(shows.all()) and np.nanmax(instead, initial=-np.inf) < sign.min(initial=np.inf)
-    )
-    are_all = total * t.accounts <= each.load_bps or total - least <= t.accounts * each.load_bps
-    if are_all and is_clear:
-        return each.sharers
-    brought = float(each.rates[shows].sum())
-    if t.half * each.load_bps <= brought <= each.load_bps / t.accounts and shows.sum() > 1:
-        shown = sign[shows]
-        if not len(instead) or np.nanmax(instead, initial=-np.inf) < shown.min(initial=np.inf):
-            return each.sharers[shows]
+    load, shows = each.load_bps, np.isfinite(sign) & (sign >= t.veto)
+    for chosen in (np.ones_like(shows), shows):
+        total, least = float(each.rates[chosen].sum()), each.rates[chosen].min(initial=np.inf)
+        are_all = t.accounts * total <= load
+        are_all |= bool(chosen.all()) and total - least <= t.accounts * load
+        is_clear = not len(instead) or (
+            bool(shows[chosen].all()) and np.fmax.reduce(instead) < sign[chosen].min(initial=np.inf)
+        )
+        if are_all and is_clear and total >= t.half * load and chosen.sum() > 1:
+            return each.sharers[chosen]
     return each.sharers[:0]
 
 
@@ -313,6 +271,5 @@ def _slowed_by(inputs: DetectorInput, each: Candidate, t: ModelThresholds) -> st
     if each.of_queue > 0:
         return VANISHES if each.vanishes else OWN_QUEUE
     if each.of_waiting > max(each.of_ends, 0) or (each.of_ends > 0 and each.are_waiting):
-        ports = inputs.structure.fabric.ports
-        return flow_control_of([ports[each.row]])
+        return CREDITS if uses_credits(inputs.structure.fabric.ports[each.row]) else PAUSE
     return CNPS_OR_MARKS if each.of_ends > 0 else ""

@@ -15,8 +15,14 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
-from fabmon.analysis.model.crossing import Crossing, crossing, take_part
-from fabmon.analysis.model.ends import Ends, could_send, sent_and_received
+from fabmon.analysis.model.ends import (
+    Crossing,
+    Ends,
+    could_send,
+    crossing,
+    sent_and_received,
+    take_part,
+)
 from fabmon.analysis.model.loads import Loads
 from fabmon.analysis.model.shared_links import SharedLinks
 from fabmon.analysis.model.signs import Signs
@@ -33,8 +39,8 @@ class Candidate:
 
     `row` is the port that sends into it; of a last hop whose switch is not watched, the NIC.
     `group` are the links beside it, None of a last hop (`receiver`, else NONE). `util` [ticks] is
-    its utilisation, `busy` the mean; `level` [links of the group] is that of all of them, NaN of
-    those that are down, `group_util` [ticks] their mean, `others_busy` that of the others.
+    its utilisation; `level` [links of the group] is the mean one of all of them, NaN of those that
+    are down, `group_util` [ticks] their mean.
     `sharers` [NICs] may share it, `rates` [NICs] is what they send (into a switch: receive),
     bits/s; `ends_busy` is their utilisation. `full` [ticks] are those in which the link is full,
     all where it never is; `slowed` [NICs] those that it slows, and `slowed_busy` their utilisation
@@ -49,13 +55,8 @@ class Candidate:
     `limits` what rules the link out or leaves it open; `evidence` is the sum over time.
     """
 
-    row: int
-    group: SharedLinks | None
-    receiver: int
     util: Floats
-    busy: float
     load_bps: float
-    level: Floats
     sharers: Rows
     rates: Floats
     ends_busy: float
@@ -63,9 +64,12 @@ class Candidate:
     full: Mask
     slowed: Rows
     slowed_busy: float
+    row: int = NONE
+    group: SharedLinks | None = None
+    receiver: int = NONE
+    level: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     may_limit: bool = False
     group_util: Floats = field(default_factory=lambda: np.zeros(1, np.float32))
-    others_busy: float = 0.0
     is_known: bool = True
     takes_turns: bool = False
     instead: Rows = field(default_factory=lambda: np.empty(0, np.intp))
@@ -82,16 +86,27 @@ class Candidate:
     evidence: float = 0.0
 
     @property
-    def group_busy(self) -> float:
-        """The mean utilisation of its group; 0 of a last hop."""
-        return float(self.group_util.mean())
+    def is_inward(self) -> bool:
+        """Whether it leads into a switch from the tier above."""
+        return self.group is not None and self.group.is_inward
+
+    @property
+    def busy(self) -> float:
+        """Its mean utilisation."""
+        return float(self.util.mean())
+
+    @property
+    def others_busy(self) -> float:
+        """The mean utilisation of the other links of its group; 0 of a last hop."""
+        up = self.level[np.isfinite(self.level)]
+        return (float(up.sum()) - self.busy) / (len(up) - 1) if len(up) > 1 else 0.0
 
     @property
     def receives(self) -> Rows:
         """The NICs that receive what it carries, where these are those that share it."""
         if self.group is None:
             return np.array([self.receiver], np.intp)
-        return self.sharers if self.group.is_inward else self.sharers[:0]
+        return self.sharers if self.is_inward else self.sharers[:0]
 
     def may_hold(self, t: ModelThresholds) -> bool:
         """Whether several NICs share it, and it is busier than they are."""
@@ -153,23 +168,21 @@ def _of_group(
     up = level[np.isfinite(level)]
     could = float(ends.line[take_part(ends.rate.mean(axis=1), t)].sum())
     shared = matched.alone == NONE
-    least = max(t.some, t.as_busy * float(np.fmax.reduce(level, where=shared, initial=0)))
+    least = max(t.some, t.nearly * float(np.fmax.reduce(level, where=shared, initial=0)))
     for member in np.flatnonzero(shows | (shared & (level >= least))).tolist():
-        row, busy = int(group.rows[member]), float(level[member])
-        known = _known_to_cross(inputs, row, group, ends, load[member], t)
-        has_links_before = group.is_inward or not group.is_leaf
+        row = int(group.rows[member])
+        known = _known_to_cross(inputs, row, group, ends)
         yield replace(
             _sharers(ends, load[member], matched, member, util[member] >= t.full_util, t, known),
             row=row,
             group=group,
             util=util[member],
-            busy=busy,
             level=level,
             group_util=util[np.isfinite(level)].mean(axis=0),
-            may_limit=could * busy > (1 + t.apart) * float(load[member].mean()) * len(up),
-            others_busy=float((up.sum() - busy) / (len(up) - 1)) if len(up) > 1 else 0.0,
+            may_limit=could * float(level[member])
+            > (1 + t.apart) * float(load[member].mean()) * len(up),
             brought_by=loads.brings(inputs, row, util[member], goes_up=not group.is_inward)
-            if has_links_before
+            if group.has_links_before
             else NONE,
         )
 
@@ -204,34 +217,38 @@ def _last_hops(
     most = np.lexsort((-busy, ~shows, ~may_hold))[:_MAX_RECEIVERS]
     most = most[may_hold[most]]
     load = receivers.rate[most]
-    # What enters the NICs and left none of them comes from elsewhere: storage, the frontend. Hosts
-    # alone do not show who sends what where most of it leaves them.
-    sent, received = float(senders.rate.sum()), float(receivers.rate.sum())
-    from_elsewhere = (received - sent) / t.window
-    if (edges[most] == NONE).all() and received < t.half * sent:
-        from_elsewhere = np.inf
+    # What enters the NICs, or those of its rail, and left none of them comes from elsewhere:
+    # storage, the frontend. Hosts alone do not show who sends what where most of it leaves them.
+    gained, rail = (receivers.rate - senders.rate).mean(axis=1), structure.rail[receivers.rows]
+    from_elsewhere = np.fmin(np.bincount(rail, gained)[rail], gained.sum())
+    if (edges[most] == NONE).all() and receivers.rate.sum() < t.half * senders.rate.sum():
+        from_elsewhere[:] = np.inf
     leaves = np.append(structure.node, NONE)[edges[most]]
     may_reach = {leaf: _may_reach(inputs, leaf, senders, t) for leaf in set(leaves.tolist())}
+    # Nor is a sender relieved that takes as long to receive, unless one of the two shows a queue.
+    longer = np.fmax(busy / np.fmax(sends, np.float32(t.nothing)), np.float32(1))
+    longer[senders.sign > 0] = 1
+    in_step = replace(senders, line=senders.line / longer)
     # NICs that send as much as they receive exchange it with each other.
     others = np.abs(busy - sends) > t.apart * np.fmax(busy, sends)
     if float(senders.rate[others].sum()) >= t.accounts * float(load.sum()):
-        senders = senders.those(others)
+        senders, in_step = senders.those(others), in_step.those(others)
     matched = crossing(load, senders.rate, senders.line, senders.sign, t)
     for place, nic in enumerate(most.tolist()):
         row, edge = int(receivers.rows[nic]), int(edges[nic])
-        known = _with_connections(inputs, row, senders, load[place], t)
+        known = _with_connections(inputs, row, senders)
+        ends = senders if shows[nic] else in_step
         found = _sharers(
-            senders, load[place], matched, place, util[nic] >= t.full_util, t, known, but=row
+            ends, load[place], matched, place, util[nic] >= t.full_util, t, known, but=row
         )
         yield replace(
             found,
             row=edge if edge != NONE else row,
             receiver=row,
             util=util[nic],
-            busy=float(busy[nic]),
             ends_busy=max(found.ends_busy, float(sends[nic])) if found.ends_busy > 0 else 0.0,
             slowed_busy=max(found.slowed_busy, float(sending[nic, found.full].mean())),
-            is_known=from_elsewhere <= t.apart * float(load[place].mean())
+            is_known=float(from_elsewhere[nic]) <= t.apart * float(load[place].mean())
             and may_reach[int(leaves[place])] >= t.accounts * float(load[place].mean()),
         )
 
@@ -248,40 +265,25 @@ def _may_reach(inputs: DetectorInput, leaf: int, senders: Ends, t: ModelThreshol
     return float(sent[~below].sum()) + max(own - float(away.mean(axis=1).sum()), 0.0)
 
 
-def _known_to_cross(
-    inputs: DetectorInput,
-    row: int,
-    group: SharedLinks,
-    ends: Ends,
-    load: Floats,
-    t: ModelThresholds,
-) -> Mask | None:
-    """[ends]: those whose traffic forwarding tables send over a link, where these account for it;
-    else None."""
+def _known_to_cross(inputs: DetectorInput, row: int, group: SharedLinks, ends: Ends) -> Mask | None:
+    """[ends]: those whose traffic forwarding tables send over a link; None where not known."""
     known = inputs.snapshot.connections.known_on_link(row)
     if known is None:
         return None
-    crosses = np.isin(ends.rows, known.dst if group.is_inward else known.src)
-    brought = float(ends.rate[crosses].sum())
-    return crosses if brought >= t.accounts * float(load.sum()) else None
+    return np.isin(ends.rows, known.dst if group.is_inward else known.src)
 
 
-def _with_connections(
-    inputs: DetectorInput, row: int, senders: Ends, load: Floats, t: ModelThresholds
-) -> Mask | None:
-    """[senders]: those with queue pairs to a receiver's, where all of these are known and account
-    for what it gets; else None."""
+def _with_connections(inputs: DetectorInput, row: int, senders: Ends) -> Mask | None:
+    """[senders]: those with queue pairs to a receiver's, where all are known; else None."""
     table = inputs.snapshot.connections.flows_if_quick
     node = inputs.structure.fabric.ports[row].node
     if not table or table.left_out or node not in table.reporting:
         return None
     own = table.src == row
     # A far end without a candidate is not watched, thus none of these.
-    if not own.any() or ((table.dst[own] == NONE) & (table.candidates[own] > 0)).any():
+    if ((table.dst[own] == NONE) & (table.candidates[own] > 0)).any():
         return None
-    connected = np.isin(senders.rows, table.dst[own])
-    brought = float(senders.rate[connected].sum())
-    return connected if brought >= t.accounts * float(load.sum()) else None
+    return np.isin(senders.rows, table.dst[own])
 
 
 def _sharers(
@@ -295,20 +297,21 @@ def _sharers(
     but: int = NONE,
 ) -> Candidate:
     """A link with what is known of the ends that may share it, as a candidate without a place:
-    those that are `known` to; else those that are on no link alone, except the row `but`.
+    those that are `known` to, if they account for it; else those that are on no link alone, except
+    the row `but`.
 
     It holds those that send half as much as the fastest or more; the others have less to send.
     """
     mean, of_nic = float(load.mean()), ends.rate.mean(axis=1)
-    alone, rates = int(matched.alone[place]), np.fmin(matched.left, of_nic)
+    alone, rates = int(matched.alone[place]), matched.left
     shares = matched.free & (matched.left <= mean) & (ends.rows != but)
     elsewhere = np.unique(matched.alone[matched.alone >= 0])
-    if known is not None and known.sum() > 1:
+    if known is not None and float(of_nic[known].sum()) >= t.accounts * mean:
         shares, rates, alone, elsewhere = known, of_nic, NONE, elsewhere[:0]
     elif alone == NONE and full.any():
         if matched.are_all and float(rates[shares].sum()) < t.accounts * mean:
             # Too few are left: NICs that are as fast as the other links matched by chance.
-            shares, rates = take_part(of_nic, t) & (ends.rows != but), of_nic
+            shares, rates = take_part(of_nic, t), of_nic
             elsewhere = elsewhere[:0]
         # A NIC that sends at line rate while the link is full is held by nobody.
         slowed = shares & (ends.rate[:, full].mean(axis=1) < t.full_util * ends.line)
@@ -316,16 +319,10 @@ def _sharers(
         at_once = float(np.fmin(ends.rate[slowed].sum(axis=0), load).mean())
         if min(float(rates[slowed].sum()), at_once) >= t.accounts * mean:
             shares = slowed
-    largest = ends.rate[shares].max(axis=0, initial=0)
-    if but != NONE and alone == NONE and _held(rates[shares], mean, t).sum() < 2:
-        takes_part = take_part(of_nic, t) & (ends.rows != but)
-        fastest = ends.rate[takes_part].max(axis=0, initial=0)
-        if not _accounts(fastest, load, t):
-            # No NIC is as fast: it has several, whoever they are.
-            shares, rates, largest = takes_part, of_nic, fastest
     rates = rates[shares]
     held = _held(rates, mean, t)
-    takes_turns = _accounts(largest, load, t)
+    largest = ends.rate[shares].max(axis=0, initial=0)
+    takes_turns = bool(np.fmax(load - largest, 0).sum() <= t.apart * load.sum())
     # Those that show a queue are who it slows, if they account for it.
     slowed = held & (ends.sign[shares] > 0)
     if float(rates[slowed].sum()) < t.accounts * mean:
@@ -336,13 +333,8 @@ def _sharers(
     while_full *= max(1.0, float(load[full].mean()) / max(float(while_full[slowed].sum()), 1.0))
     similar = np.abs(of_nic[elsewhere][:, None] - rates[None]) <= t.apart * rates[None]
     return Candidate(
-        row=NONE,
-        group=None,
-        receiver=NONE,
         util=load,
-        busy=0.0,
         load_bps=mean,
-        level=np.empty(0, np.float32),
         sharers=ends.rows[shares],
         rates=rates,
         ends_busy=_busy(rates[held], of_nic[shares][held], ends.line[shares][held]),
@@ -362,11 +354,6 @@ def _held(rates: Floats, load: float, t: ModelThresholds) -> Mask:
     return held if rates[held].sum() >= t.half * load else rates > 0
 
 
-def _accounts(rate: Floats, load: Floats, t: ModelThresholds) -> bool:
-    """Whether some traffic [ticks] is all of a link's, or nearly."""
-    return bool(np.fmax(load - rate, 0).sum() <= t.apart * load.sum())
-
-
 def _busy(weight: Floats, rate: Floats, line: Floats) -> float:
     """The utilisation of NICs, weighted by what they may send over a link."""
     total = float(weight.sum())
@@ -381,7 +368,7 @@ def _compared(found: list[Candidate], t: ModelThresholds) -> list[Candidate]:
     result = []
     for each in found:
         if each.ends_busy > 0 and len(shared):
-            near = np.abs(np.log(ends / each.ends_busy)) < t.similar
+            near = np.abs(np.log(ends / each.ends_busy)) < t.apart
             most = float(busy[near].max(initial=0))
             each = replace(each, as_busy=each.busy / most) if most > each.busy else each
         result.append(each)

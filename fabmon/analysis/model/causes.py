@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, hashing_evidence
 from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.analysis.finding import Evidence
 from fabmon.analysis.model.bottlenecks import Bottleneck
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.flows.possible_ends import queue_pairs_on_link
-from fabmon.fabric.routing_mode import UNKNOWN, Routing
+from fabmon.fabric.routing_mode import UNKNOWN
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wording import rounded_percent
-
-LINK_UTIL = "link util"
-"""Name of the evidence that has the utilisation of a finding's link, in %."""
 
 ROUTING = "routing"
 """Name of the evidence that has the routing mode of a finding's group."""
@@ -25,30 +23,25 @@ MEAN_OF = "mean of"
 
 
 def is_in_bursts(found: Bottleneck, t: ModelThresholds) -> bool:
-    """Whether a link is full for a part of the time only."""
-    return found.busy < t.accounts * found.peak_util
+    """Whether a link is full for a part of the time only: some seconds, or parts of each."""
+    return found.busy < t.nearly * found.peak_util or found.peak_util < t.full_util
 
 
-def window(snapshot: Snapshot, found: Bottleneck) -> str:
-    """`5 s`: the time of which the loads in the sentence and the evidence are means."""
-    return duration(found.ticks * snapshot.interval_s)
+def of_line_rate(snapshot: Snapshot, found: Bottleneck, busy: float) -> str:
+    """`64 % of line rate over 5 s`."""
+    return (
+        f"{rounded_percent(busy)} of line rate over {duration(found.ticks * snapshot.interval_s)}"
+    )
 
 
 def utilisation(snapshot: Snapshot, found: Bottleneck, t: ModelThresholds) -> str:
-    """`97 % of line rate over 5 s`; `97 % of line rate in bursts, 64 % of 5 s,`; of a link that no
-    tick shows as full `50 % of line rate over 5 s, in bursts within each second,`."""
-    busy = f"{rounded_percent(found.busy)} of line rate over {window(snapshot, found)}"
-    if found.peak_util < t.full_util:
-        return f"{busy}, in bursts within each second,"
+    """`97 % of line rate over 5 s`; `64 % of line rate over 5 s, 97 % in bursts,`, where no tick
+    shows it as full without a number."""
+    mean = of_line_rate(snapshot, found, found.busy)
     if not is_in_bursts(found, t):
-        return busy
-    share = f"{rounded_percent(found.busy / found.peak_util)} of {window(snapshot, found)}"
-    return f"{rounded_percent(found.peak_util)} of line rate in bursts, {share},"
-
-
-def is_loss_known(found: Bottleneck, t: ModelThresholds) -> bool:
-    """Whether the NICs that may share a link account for its load; else its loss is not known."""
-    return float(found.link.rates.sum()) >= t.accounts * found.link.load_bps
+        return mean
+    most = f"{rounded_percent(found.peak_util)} " if found.peak_util >= t.full_util else ""
+    return f"{mean}, {most}in bursts,"
 
 
 def loss(found: Bottleneck) -> str:
@@ -92,33 +85,33 @@ def unseen(found: Bottleneck, *more: str) -> str:
     return "; ".join(filter(None, (queue, who, *more)))
 
 
-def loss_evidence(found: Bottleneck, is_known: bool = True) -> tuple[Evidence, ...]:
-    """Evidence: the lost bandwidth, where it is known, and the imbalance of the group."""
-    imbalance = Evidence("imbalance", round(found.imbalance * 100, 1), "%")
-    return (lost_evidence(found), imbalance) if is_known else (imbalance,)
+def as_full(structure: FabricStructure, found: Bottleneck, shared: Rows, t: ModelThresholds) -> str:
+    """`whether it is that link or leaf1 up2, leaf1 up3, with the same load`: the links of its group
+    that carry the same, where nothing but rates says which of them NICs share; else empty. Those
+    that are `shared` by others are known."""
+    if found.link.of_queue > 0 or found.link.util.max() < t.full_util:
+        return ""
+    apart = np.abs(found.link.level - found.link.busy) > t.takes_part * found.link.busy
+    may_be = ~apart & np.isfinite(found.link.level) & ~np.isin(found.group.rows, shared)
+    others = found.group.rows[may_be]
+    if not len(others):
+        return ""
+    return f"whether it is that link or {structure.labels(others)}, with the same load"
 
 
-def lost_evidence(found: Bottleneck) -> Evidence:
-    """Evidence: the lost bandwidth."""
-    return Evidence("lost bandwidth", round(found.lost * 100, 1), "%")
-
-
-def time_evidence(found: Bottleneck, interval_s: float) -> tuple[Evidence, ...]:
-    """Evidence: the highest utilisation of a link, and the time of which the others are means."""
+def evidence(inputs: DetectorInput, found: Bottleneck) -> tuple[Evidence, ...]:
+    """The evidence of all full links: the loss, where one is known, of what time it is, how a queue
+    is seen, and of a link between switches how even its group is and how it is selected."""
+    group = found.link.group
+    mode = group.routing.mode if group else ""
     return (
-        Evidence("highest util", round(found.peak_util * 100, 1), "%"),
-        Evidence(MEAN_OF, round(found.ticks * interval_s, 1), "s"),
+        *([Evidence.percent("lost bandwidth", found.lost)] if found.lost else []),
+        *([Evidence.percent("imbalance", found.imbalance)] if group else []),
+        Evidence.percent("highest util", found.peak_util),
+        Evidence(MEAN_OF, round(found.ticks * inputs.snapshot.interval_s, 1), "s"),
+        Evidence("queue", found.slowed_by or "not seen at the hosts"),
+        *([Evidence(ROUTING, "not known" if mode == UNKNOWN else mode)] if group else []),
     )
-
-
-def queue_evidence(found: Bottleneck) -> Evidence:
-    """Evidence: how a queue is seen."""
-    return Evidence("queue", found.slowed_by or "not seen at the hosts")
-
-
-def routing_evidence(routing: Routing) -> Evidence:
-    """Evidence: how the switch selects the links of the group."""
-    return Evidence(ROUTING, "not known" if routing.mode == UNKNOWN else routing.mode)
 
 
 def hashing(snapshot: Snapshot, found: Bottleneck, flows: float = 0) -> tuple[Evidence, ...]:

@@ -22,25 +22,19 @@ NO_BUSIER = "no busier than its NICs"
 def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThresholds) -> Candidate:
     """A candidate with the evidence of its tick, as the terms that it is the sum of."""
     own, vanishes = _own_queue(inputs, each, seen, t)
-    is_inward = each.group is not None and each.group.is_inward
-    are_waiting = not is_inward and bool((seen.waits[each.sharers] > 0).any())
+    are_waiting = not each.is_inward and bool((seen.waits[each.sharers] > 0).any())
     waits_elsewhere = are_waiting and own <= 0 and not _is_waited_for(each, seen, t)
-    ends = _of_ends((seen.receives if is_inward else seen.sends)[each.sharers], each, t)
+    ends = _of_ends(seen.of_ends(each.is_inward)[each.sharers], each, t)
     waits = 0.0
-    if (
-        _may_be_waited_for(inputs, each, t)
-        and each.group is not None
-        and (is_inward or not each.group.is_leaf)
-    ):
+    if each.group and each.group.has_links_before and _may_be_waited_for(inputs, each, t):
         waits = _waiting_before(inputs, each.row, seen, t)
     behind = max(ends, waits) if max(ends, waits) > 0 else min(ends, waits)
     terms = list(_terms(each, own, behind, t))
     total = sum(value for _, value in terms)
-    limits = list(_limits(each, own, behind, waits_elsewhere, t))
-    for name, most in limits:
-        if total > most:
-            terms.append((name, most - total))
-            total = most
+    limits = tuple(_limits(each, own, behind, waits_elsewhere, t))
+    if limits and total > -t.veto:
+        terms.append((limits[0], -t.veto - total))
+        total = -t.veto
     within = max(min(total, t.clip), -t.clip)
     # A tick with less traffic says less.
     active = min(1.0, float(each.util[-1]) / max(float(each.util.max()), 1e-9))
@@ -50,11 +44,11 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
         each,
         of_queue=own,
         of_ends=ends,
-        of_waiting=waits - max(_known(seen.waits[each.row]), 0.0),
+        of_waiting=waits - float(without_nan(seen.waits[each.row])),
         vanishes=vanishes,
         are_waiting=are_waiting,
         terms=tuple((name, value) for name, value in terms if value),
-        limits=tuple(name for name, _ in limits),
+        limits=limits,
         llr=within * active,
     )
 
@@ -63,9 +57,7 @@ def _own_queue(
     inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThresholds
 ) -> tuple[float, bool]:
     """The sign of a link's own queue, and whether it is that bytes vanish in its switch."""
-    own = _known(seen.own[each.row])
-    if each.receiver != NONE and own == 0:
-        own = _known(seen.receives[each.receiver])
+    own = float(np.nan_to_num(seen.own[each.row]))
     if each.util[-1] >= t.full_util:
         vanishes = float(seen.vanishes[inputs.structure.node[each.row]])
         if vanishes > max(own, 0.0):
@@ -85,46 +77,40 @@ def _terms(
         if each.util.min() >= t.full_util:
             yield "full throughout", t.of_full
     elif each.util.max() < t.full_util:
-        yield "never full", -t.of_partial * (1 - float(each.util.max()) / t.full_util)
+        yield "never full", -2 * t.of_place * (1 - float(each.util.max()) / t.full_util)
     if each.ratio > 0:
-        ratio = min(each.ratio, t.ratio_most)
-        yield "busier than its NICs", t.of_ratio * float(np.log(ratio))
+        yield "busier than its NICs", t.of_ratio * float(np.log(each.ratio))
     if each.is_of_whole_group(t):
         yield "whole group", t.of_place  # Chance fills one link of a group, not all.
     yield "own queue", own
-    yield "NICs or ports before it", t.of_ends * max(behind, -t.veto)
+    yield "NICs or ports before it", max(behind, -t.veto)
 
 
 def _limits(
     each: Candidate, own: float, behind: float, waits_elsewhere: bool, t: ModelThresholds
-) -> Iterator[tuple[str, float]]:
-    """What rules a link out, or leaves it open, and the most that its evidence then is."""
+) -> Iterator[str]:
+    """What rules a link out: its evidence is then against it, by `veto` at least."""
     is_full, queues = bool(each.util.max() >= t.full_util), own >= t.veto
-    if each.receiver != NONE:
-        # One of many NICs may be as fast by chance: both ends must show it.
-        queues = min(own, behind) > 2 * t.veto
     if each.ratio < (1 + t.apart):
-        yield NO_BUSIER, -t.veto
+        yield NO_BUSIER
     if each.alone != NONE and not queues:
-        yield ONE_NIC, -t.veto
+        yield ONE_NIC
     if each.takes_turns:
-        yield "one NIC at a time", -t.veto
+        yield "one NIC at a time"
     if each.brought_by != NONE and not queues:
-        yield ANOTHER_LINK, -t.veto
-    if each.as_busy < t.as_busy and not (queues and is_full):
-        yield "another link is busier", -t.veto
+        yield ANOTHER_LINK
+    if each.as_busy < t.nearly:
+        yield "another link is busier"
     if own <= -2 * t.veto:
-        yield "its switch counts no queue", -t.veto
+        yield "its switch counts no queue"
     if behind <= -2 * t.veto:
-        # A full link that marks or drops may still hold them: they count what comes back.
-        is_open = own > 0 and is_full and each.receiver == NONE
-        yield "its NICs are not slowed", t.veto if is_open else -t.veto
+        yield "its NICs are not slowed"
     if waits_elsewhere and not is_full:
-        yield "it is not what they wait for", -t.veto
+        yield "it is not what they wait for"
     if not is_full and own <= 0 and behind <= 0:
-        yield "carries what it is given", -t.veto
+        yield "carries what it is given"
     if float(each.rates.sum()) < t.accounts * each.shared_bps(t) or not each.is_known:
-        yield "its senders are not known", 0.0
+        yield "its senders are not known"
 
 
 def _may_be_waited_for(inputs: DetectorInput, each: Candidate, t: ModelThresholds) -> bool:
@@ -169,7 +155,3 @@ def _mean(values: Floats, weight: Floats) -> float:
     known = np.isfinite(values)
     total = float(weight[known].sum())
     return float((values[known] * weight[known]).sum() / total) if total > 0 else 0.0
-
-
-def _known(value: np.floating) -> float:
-    return float(value) if np.isfinite(value) else 0.0

@@ -61,5 +61,5 @@ def why_no_bottleneck(structure: FabricStructure, each: Candidate, t: ModelThres
     if each.is_of_whole_group(t):
         return "the other links of its group are as busy"
     if each.evidence >= t.flags:
-        return "its flows would lose too little"
+        return "a fuller link holds its flows, or they would lose too little"
     return f"evidence {each.evidence:.1f}, from {t.flags:.1f} on it is flagged"

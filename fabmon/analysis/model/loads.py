@@ -30,9 +30,7 @@ class Loads:
         )
         leaving = inputs.leaving(rows, t.window)
         self._load = without_nan(leaving)
-        # NONE is the last one.
-        lines = np.append(inputs.snapshot.line_rate_bps, np.float32(np.nan))
-        line = np.fmax(lines[rows], lines[inputs.structure.peer[rows]])
+        line = inputs.link_lines_bps(rows)
         self._up: Mask = (inputs.snapshot.up[rows] != 0) & (line > 0)
         self._up &= np.isfinite(leaving).any(axis=1)  # What cannot be read is not idle.
         util = self._load / np.where(self._up, line, np.float32(1))[:, None]
@@ -42,7 +40,7 @@ class Loads:
         self._shows: Mask = (self._util.max(axis=1, initial=0) >= t.full_util) | (
             seen.own[rows] > 0
         )
-        self._shows |= self._util.min(axis=1, initial=1) >= t.no_room
+        self._shows |= self._util.min(axis=1, initial=1) >= t.nearly
         self._shows &= self._busy >= t.some
         self._any_signs = bool((seen.sends > 0).any() or (seen.receives > 0).any())
         # The switches before which some port waits.
@@ -52,7 +50,7 @@ class Loads:
         is_waited_for[structure.node[before[before != NONE]]] = True
         of_links = is_waited_for[structure.node[rows]]
         self._are_waited_for = [
-            (group.is_inward or not group.is_leaf) and bool(of_links[self._of(number)].any())
+            group.has_links_before and bool(of_links[self._of(number)].any())
             for number, group in enumerate(links)
         ]
 
@@ -94,6 +92,19 @@ class Loads:
         into &= (self._busy >= self._t.some) & (self._rows != structure.peer[row])
         if goes_up:
             into &= ~self._is_inward
-        apart = np.abs(self._util[into] - util).mean(axis=1)
-        near = np.flatnonzero(apart <= self._t.same * util.mean())
+        near = np.flatnonzero(_apart(self._util[into], util) <= self._t.takes_part)
         return int(self._rows[into][near[0]]) if len(near) else NONE
+
+
+def _apart(loads: Floats, load: Floats) -> Floats:
+    """[links] how far what links have carried since the begin of a window [links, ticks] is from
+    what another has [ticks], as a share of all of it.
+
+    One reading between the first and the last may be wrong: where a node missed a tick, it is not
+    known what of the next rate belongs to it.
+    """
+    ahead = np.pad(np.cumsum(loads - load, axis=1), ((0, 0), (1, 0)))
+    but = [np.ptp(np.delete(ahead, each, 1), 1) for each in range(1, ahead.shape[1] - 1)]
+    carried = np.float32(max(float(load.sum()), 1e-9))
+    apart: Floats = np.min([np.ptp(ahead, 1), *but], axis=0) / carried
+    return apart

@@ -11,11 +11,8 @@ from fabmon.analysis.fabric_structure import NONE, FabricStructure, Rows
 from fabmon.fabric.model import MANAGEMENT
 from fabmon.fabric.routing_mode import NOT_REPORTED, Routing
 
-_MAX_TIERS = 4
-"""Switches that a path climbs at most."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SharedLinks:
     """Parallel links out of a switch (`is_inward`: into it, from the tier above).
 
@@ -31,6 +28,11 @@ class SharedLinks:
     is_leaf: bool
     routing: Routing = NOT_REPORTED
 
+    @property
+    def has_links_before(self) -> bool:
+        """Whether other links between switches send into their switch."""
+        return self.is_inward or not self.is_leaf
+
 
 def shared_links(structure: FabricStructure) -> tuple[SharedLinks, ...]:
     """All sets of parallel links between tiers, in both directions."""
@@ -44,12 +46,13 @@ def shared_links(structure: FabricStructure) -> tuple[SharedLinks, ...]:
         if place is None or not structure.is_uplink[rows].all():
             continue
         if place not in below:
-            below[place] = _nics_below(structure, place, _MAX_TIERS)
+            below[place] = _nics_below(structure, place, set())
         ends = below[place]
         is_leaf = place in structure.edges_of or bool((structure.node[ends] == place).any())
         found.append(SharedLinks(group.node, False, rows, ends, is_leaf, group.routing))
         far = structure.peer[rows]
         far = far[far != NONE]
+        # Groups that differ by a link whose far end is not known have the same far ends.
         key = tuple(sorted(far.tolist()))
         if len(far) and key not in seen:
             seen.add(key)
@@ -69,8 +72,10 @@ def _into_unwatched(structure: FabricStructure) -> Iterator[SharedLinks]:
             yield SharedLinks(names[leaf], True, rows, np.flatnonzero(is_nic & (far == leaf)), True)
 
 
-def _nics_below(structure: FabricStructure, place: int, tiers: int) -> Rows:
-    """The NICs that are reached from a switch without climbing."""
+def _nics_below(structure: FabricStructure, place: int, seen: set[int]) -> Rows:
+    """The NICs that are reached from a switch without climbing, but for those below switches that
+    were `seen`."""
+    seen.add(place)
     own = np.flatnonzero((structure.node == place) & ~structure.is_uplink)
     far = structure.peer[own]
     far = far[far != NONE]
@@ -80,8 +85,5 @@ def _nics_below(structure: FabricStructure, place: int, tiers: int) -> Rows:
         roles = structure.ports.has_role(MANAGEMENT)
         nics = own[(structure.peer[own] == NONE) & ~roles[own]]
     lower = np.unique(structure.node[far[structure.is_uplink[far]]])
-    if tiers > 1:
-        nics = np.concatenate(
-            [nics, *(_nics_below(structure, int(each), tiers - 1) for each in lower.tolist())]
-        )
-    return np.unique(nics)
+    below = [_nics_below(structure, each, seen) for each in lower.tolist() if each not in seen]
+    return np.unique(np.concatenate([nics, *below]))

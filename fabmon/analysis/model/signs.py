@@ -38,6 +38,10 @@ class Signs:
     waited: Floats
     vanishes: Floats
 
+    def of_ends(self, is_inward: bool) -> Floats:
+        """Those of the NICs below a link into their switch, or out of it."""
+        return self.receives if is_inward else self.sends
+
 
 class Gauge:
     """Compares levels of the same kind of ports, over the last ticks."""
@@ -76,21 +80,15 @@ class Gauge:
         return level
 
     def signs(self, level: Floats, floor: float, most: float) -> Floats:
-        """[ports] the signs of levels of one kind; NaN where there is none."""
-        sign: Floats = np.full(len(level), np.nan, np.float32)
-        known = np.isfinite(level)
-        if known.any():
-            sign[known] = self.log_odds(level[known], floor, most)
-        return sign
-
-    def log_odds(self, level: Floats, floor: float, most: float) -> Floats:
-        """The sign of some levels of one kind; 0 between what is calm and what is raised."""
+        """The signs of levels of one kind, 0 between what is calm and what is raised; NaN where
+        there is none."""
         t, raised = self._t, floor
-        if len(level) >= MIN_PORTS:
+        known = level[np.isfinite(level)]
+        if len(known) >= MIN_PORTS:
             # Where most ports show more than any healthy fabric has, most have a queue.
-            raised = min(max(floor, t.rise * median(level)), most)
-        level = np.fmax(level, np.float32(1e-6))
-        odds = np.fmax(np.log(level / raised), 0) + np.fmin(np.log(level / floor), 0)
+            raised = min(max(floor, t.rise * median(known)), most)
+        level = np.maximum(level, np.float32(1e-6))
+        odds = np.maximum(np.log(level / raised), 0) + np.minimum(np.log(level / floor), 0)
         sign: Floats = np.clip(t.slope * odds, -t.clip, t.clip).astype(np.float32)
         return sign
 
@@ -111,15 +109,15 @@ def _signs(inputs: DetectorInput, t: ModelThresholds) -> Signs:
         )
         for column, floor, most in (
             ("ecn", t.marks_per_gbit, t.cap * t.marks_per_gbit),
-            ("tx_drops", t.drops_per_gbit, np.inf),  # TCP is used to losing packets.
+            ("tx_drops", t.rare_per_gbit, np.inf),  # TCP is used to losing packets.
         )
     )
     rail = structure.is_rail
     waited = _waited(inputs, t)
     waits = _waiting(inputs, waited, t, gauge)
-    cnps = gauge.per_gbit("cnp", "tx_bps", rail, t.cnps_per_gbit, t.cap * t.cnps_per_gbit)
+    cnps = gauge.per_gbit("cnp", "tx_bps", rail, t.rare_per_gbit, t.cap * t.rare_per_gbit)
     marked = gauge.per_gbit("ecn", "rx_bps", rail, t.marks_per_gbit, t.cap * t.marks_per_gbit)
-    answered = gauge.per_gbit("cnp_sent", "rx_bps", rail, t.cnps_per_gbit, t.cap * t.cnps_per_gbit)
+    answered = gauge.per_gbit("cnp_sent", "rx_bps", rail, t.rare_per_gbit, t.cap * t.rare_per_gbit)
     if (waits > 0).any() and not inputs.total("cnp").any():
         # Pause without a single CNP: DCQCN is not used, so none is not calm.
         marks, cnps, marked, answered = (
@@ -163,18 +161,18 @@ def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
     marks, answers = (gauge.levels(column, "rx_bps", rail) for column in ("ecn", "cnp_sent"))
     cnps = gauge.levels("cnp", "tx_bps", rail)
     known = marks[np.isfinite(marks)]
-    are_all = len(known) >= t.min_senders and median(known) >= t.marks_of_all
-    most = (t.cnps_per_gbit, t.marks_per_gbit) if are_all else (np.inf, np.inf)
+    are_all = len(known) >= t.several and median(known) >= t.rise * t.cap * t.marks_per_gbit
+    most = (t.rare_per_gbit, t.marks_per_gbit) if are_all else (np.inf, np.inf)
     seen = signs(inputs, t)
     waits = np.where(rail, seen.waits, np.float32(np.nan))
     sent = _mean_sent(inputs, t)
     waiting = seen.waited / np.fmax(seen.waited + sent, np.float32(t.busy))
     receives = np.fmax(
         gauge.signs(marks, t.marks_per_gbit, most[1]),
-        gauge.signs(answers, t.cnps_per_gbit, most[0]),
+        gauge.signs(answers, t.rare_per_gbit, most[0]),
     )
     return HostSigns(
-        sends=np.fmax(gauge.signs(cnps, t.cnps_per_gbit, most[0]), waits),
+        sends=np.fmax(gauge.signs(cnps, t.rare_per_gbit, most[0]), waits),
         receives=receives,
         waits=waits,
         cnps=cnps,
@@ -206,20 +204,16 @@ def _mean_sent(inputs: DetectorInput, t: ModelThresholds) -> Floats:
 def _waiting(inputs: DetectorInput, waited: Floats, t: ModelThresholds, gauge: Gauge) -> Floats:
     """[ports] the sign of waiting: as a share of the time in which a port sends or waits."""
     sign: Floats = np.full(len(waited), np.nan, np.float32)
-    known = np.isfinite(waited)
-    if not known.any():
-        return sign
     waits = without_nan(waited)
-    has_credits = np.isfinite(inputs.window("stall")[:, -t.ticks :]).any(axis=1)
     if not (waits > 0).any():
         return sign  # A counter that nobody moves may not be supported.
+    has_credits = np.isfinite(inputs.window("stall")[:, -t.ticks :]).any(axis=1)
     sent = _mean_sent(inputs, t)
-    active = known & (waits + sent > t.busy)
+    active = np.isfinite(waited) & (waits + sent > t.busy)
     share = waits / np.fmax(waits + sent, np.float32(t.busy))
     for kind in (inputs.structure.is_rail, ~inputs.structure.is_rail):
-        chosen = active & kind
-        if chosen.any():
-            sign[chosen] = gauge.log_odds(share[chosen], t.waiting, t.cap * t.waiting)
+        of_kind = np.where(active & kind, share, np.float32(np.nan))
+        sign = np.fmax(sign, gauge.signs(of_kind, t.waiting, t.cap * t.waiting))
     sign[(sign > 0) & (waits < t.busy)] = 0
     # Pause that does not come says nothing: DCQCN keeps queues short of it.
     sign[~has_credits & (sign < 0)] = np.nan
@@ -237,20 +231,18 @@ def _vanishing(inputs: DetectorInput, t: ModelThresholds) -> Floats:
         return found  # Lossless: what is dropped is counted.
     own = structure.is_switch & (structure.node != NONE)
     node = structure.node[own]
-    enters, leaves = (inputs.window(each)[own] for each in ("rx_bps", "tx_bps"))
+    enters, leaves = (inputs.window(each)[own, -t.ticks :] for each in ("rx_bps", "tx_bps"))
     # Ticks that all ports of a switch have: the newest may not be there yet.
     missing = np.isnan(enters) | np.isnan(leaves)
     whole = np.array([np.bincount(node, weights=of, minlength=nodes) == 0 for of in missing.T])
-    ticks = np.cumsum(whole[::-1], axis=0)[::-1]
-    counts = whole & (ticks <= t.ticks)
-    chosen = counts[:, node].T
+    chosen = whole[:, node].T
     enters, leaves = (np.where(chosen, each, 0) for each in (enters, leaves))
     entered, left = (
         np.bincount(node, weights=each.sum(axis=1), minlength=nodes) for each in (enters, leaves)
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(entered > 0, 1 - left / entered, 0)
-        odds = t.slope * np.log(np.fmax(share, 1e-6) / t.vanished)
-    enough = counts.sum(axis=0) >= 2
+        odds = t.slope * np.log(np.fmax(share, 1e-6) / t.takes_part)
+    enough = whole.sum(axis=0) >= 2
     found[:] = np.where(enough & (share > 0), np.clip(odds, 0, t.clip), 0)
     return found

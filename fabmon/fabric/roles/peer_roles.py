@@ -18,6 +18,10 @@ _SLOW_BPS = 1e9
 """Up to this line rate a NIC beside faster ones is for management."""
 
 _INFINIBAND = "InfiniBand"
+_NEAR_GPU = (
+    "no GPU is beside it, one is beside each rail",
+    "a GPU is beside it, not beside the rails",
+)
 
 
 class _Trait(NamedTuple):
@@ -34,46 +38,24 @@ class _Trait(NamedTuple):
 
 
 _TRAITS = (
-    _Trait(
-        lambda port: port.link_layer or None,
-        False,
-        lambda own, usual: f"{own}, the rails are {usual}",
-    ),
+    _Trait(lambda port: port.link_layer or None, False, "{}, the rails are {}".format),
     _Trait(lambda port: port.rate_bps or None, False, lambda own, usual: _rates(own, usual)),
-    _Trait(
-        lambda port: port.card or None,
-        True,
-        lambda own, usual: f"its card is {own}, the rails are {usual}",
-    ),
+    _Trait(lambda port: port.card or None, True, "its card is {}, the rails are {}".format),
     _Trait(
         lambda port: port.card_ports or None,
         True,
-        lambda own, usual: f"its card has {own} RDMA ports, the rails' cards {usual}",
+        "its card has {} RDMA ports, the rails' cards {}".format,
     ),
     _Trait(
-        lambda port: port.subnet or None,
-        True,
-        lambda own, usual: "another InfiniBand subnet than the rails",
+        lambda port: port.subnet or None, True, "another InfiniBand subnet than the rails".format
     ),
     _Trait(
         lambda port: port.fabric or None,
         True,
-        lambda own, usual: "cabled to switches that do not reach the rails' leaves",
+        "cabled to switches that do not reach the rails' leaves".format,
     ),
-    _Trait(
-        lambda port: port.near_gpu,
-        True,
-        lambda own, usual: (
-            "a GPU is beside it, not beside the rails"
-            if own
-            else "no GPU is beside it, one is beside each rail"
-        ),
-    ),
-    _Trait(
-        lambda port: port.network or None,
-        True,
-        lambda own, usual: "another IP network than the rails",
-    ),
+    _Trait(lambda port: port.near_gpu, True, lambda own, _: _NEAR_GPU[bool(own)]),
+    _Trait(lambda port: port.network or None, True, "another IP network than the rails".format),
 )
 _RATE = _TRAITS[1]
 

@@ -45,14 +45,10 @@ class RoleRules(msgspec.Struct, frozen=True):
     def override(self, host: str, names: Sequence[str]) -> str | None:
         """The configured role of a host's port; None without one."""
         for each in self.overrides:
-            if fnmatchcase(self.original(host), each.hosts) and matches_any(names, each.ports):
+            is_of_host = fnmatchcase(self.original(host), each.hosts)
+            if is_of_host and any(fnmatchcase(name, each.ports) for name in names):
                 return each.role
         return None
-
-
-def matches_any(names: Sequence[str], pattern: str) -> bool:
-    """Whether one of the names matches a shell pattern."""
-    return any(fnmatchcase(name, pattern) for name in names)
 
 
 def names_of_port(name: str, info: Mapping[str, Any]) -> tuple[str, ...]:

@@ -20,7 +20,12 @@ def cables(text: str) -> list[tuple[End, End]]:
     words = [word for word in text.split() if word != "--"]
     if len(words) != 2:
         raise Bad(1, f"{len(words)} ends, where a cable has two", f"write {EXAMPLE}")
-    left, right = (ends(word) for word in words)
+    return paired(*words)
+
+
+def paired(one: str, other: str) -> list[tuple[End, End]]:
+    """The cables between two patterns of ends. Raises Bad."""
+    left, right = ends(one), ends(other)
     if len(left) != len(right):
         raise Bad(
             1, f"{len(left)} ends on the left, {len(right)} on the right", "write the same number"

@@ -1,11 +1,13 @@
 """CSV files of cables: `node,port,node,port` per line, `#` comments, an optional heading.
 
-Ports may be empty; ranges are expanded as in TOML.
+Ports may be empty; ranges are expanded as in TOML. Spreadsheets write `;` for a comma where that is
+the decimal separator, and tabs.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 
 from fabmon.fabric.hosts.host_line import Bad
@@ -19,6 +21,9 @@ from fabmon.fabric.topology.plan import (
     TopologyError,
 )
 from fabmon.fabric.topology.toml_plan import cabled_twice
+
+_SEPARATOR = re.compile(r"sep=([;,\t|])[;,\t|]*")
+"""A first line by which spreadsheets say what separates the columns; they may fill up the row."""
 
 _HEADINGS = ("node", "device", "host", "switch", "name")
 
@@ -48,15 +53,36 @@ def parse(text: str, filename: str) -> Topology:
     return Topology(cables=tuple(cables))
 
 
+def has_heading(text: str) -> bool:
+    """Whether a text begins with the heading of a list of cables, comments aside."""
+    lines = (line for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    cells = [cell.strip() for cell in next(lines, "").split(",")]
+    return len(cells) >= 3 and _is_heading(cells)
+
+
 def _rows(text: str, problems: list[PlanProblem]) -> Iterator[tuple[int, list[str]]]:
     """Line numbers and cells, up to the first line that is not CSV, which is an error."""
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    lines = text.splitlines()
+    named = _SEPARATOR.fullmatch(lines[0]) if lines else None
+    if named is not None:
+        lines[0] = ""  # It stays a line: errors name lines by number.
+    delimiter = named[1] if named is not None else _delimiter(text)
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     try:
         for row in rows:
             yield rows.line_num, row
     except csv.Error as error:
         fix = "write node,port,node,port; check for a quote that is not closed"
         problems.append(PlanProblem(rows.line_num, f"not CSV: {error}", fix))
+
+
+def _delimiter(text: str) -> str:
+    """What separates the columns of the first line that is no comment."""
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            # Ranges have commas: gpu[1,3,5,7].
+            return ";" if line.count(";") >= 3 else max(",\t", key=line.count)
+    return ","
 
 
 def _is_heading(cells: list[str]) -> bool:
@@ -79,12 +105,5 @@ def _cables(cells: list[str]) -> list[tuple[End, End]]:
         raise Bad(1, f"{len(cells)} columns", "write node,port,node,port")
     if not cells[0] or not cells[2]:
         raise Bad(1, "an end without a node", "write node,port,node,port")
-    left, right = (
-        cable_patterns.ends(f"{node}/{port}" if port else node)
-        for node, port in (cells[:2], cells[2:])
-    )
-    if len(left) != len(right):
-        raise Bad(
-            1, f"{len(left)} ends on the left, {len(right)} on the right", "write the same number"
-        )
-    return list(zip(left, right, strict=True))
+    one, other = (f"{node}/{port}" if port else node for node, port in (cells[:2], cells[2:]))
+    return cable_patterns.paired(one, other)

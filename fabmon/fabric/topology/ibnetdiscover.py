@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from collectors.node_description import hca_owner, unnamed_node
+from collectors.node_description import NO_NODE, hca_name, switch_name, unnamed_node
 from fabmon.fabric.topology.plan import (
     INFINIBAND,
     End,
@@ -33,9 +33,6 @@ _OPEN_LINE = re.compile(r"(?:CA|SW|RT)\s+\d+\s+\d+\b(?!.*\s-\s+(?:CA|SW|RT)\s)")
 """A line of `--ports` without another end; how the rest of it looks differs between versions."""
 _SYSTEM = re.compile(r"sysimgguid=0x([0-9a-f]+)")
 _KEYS = ("vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtguid=")
-_MANAGED = re.compile(r"MF\d+;([^:;]+):[^/]*(?:/(.*))?")
-_NO_NODE = "Aggregation Node"
-"""Description of the SHARP unit inside a switch, which appears as an HCA."""
 
 
 class _Far(NamedTuple):
@@ -54,7 +51,7 @@ def parse(text: str, filename: str) -> Topology:
     links = [
         (number, one, other)
         for number, one, other in _links(text, problems)
-        if not any(each.description.endswith(_NO_NODE) for each in (one, other))
+        if not any(each.description.endswith(NO_NODE) for each in (one, other))
     ]
     names = _Names((far for _, *both in links for far in both), _systems(text))
     for number, one, other in links:
@@ -127,7 +124,7 @@ class _Names:
 
     def __init__(self, ends: Iterable[_Far], systems: Mapping[str, str]) -> None:
         ends = list(ends)
-        called = {far.guid: _switch_name(far.description) for far in ends if far.is_switch}
+        called = {far.guid: switch_name(far.description) for far in ends if far.is_switch}
         times = Counter(called.values())
         self._switches = {
             guid: name if times[name] == 1 else f"{name}-{_padded(guid)}"
@@ -138,10 +135,8 @@ class _Names:
         for far in ends:
             if far.is_switch or (far.guid, far.number) in self._hcas:
                 continue
-            node, device = map(_one_word, hca_owner(far.description))
+            node, port = hca_name(far.description, far.number)
             node = node or unnamed_node(systems.get(far.guid, far.guid))
-            port = device if far.number == 1 else f"{device}/{far.number}"
-            port = port if device else f"p{far.number}"
             if (node, port) in taken:
                 port = f"{port}-{_padded(far.guid)}"
             taken.add((node, port))
@@ -158,17 +153,3 @@ class _Names:
 
 def _padded(guid: str) -> str:
     return guid.removeprefix("0x").rjust(16, "0")
-
-
-def _switch_name(description: str) -> str:
-    """`MF0;leaf1:MQM9700/U1` -> leaf1; a module of a chassis keeps its position: core1-L03-U1."""
-    match = _MANAGED.match(description)
-    if match is None:
-        return _one_word(description)
-    name, place = match.groups()
-    is_module = place is not None and "/" in place
-    return _one_word(f"{name}/{place}" if is_module else name)
-
-
-def _one_word(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.:-]+", "-", text.strip()).strip("-")

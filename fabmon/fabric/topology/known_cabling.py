@@ -32,8 +32,6 @@ from fabmon.fabric.topology.port_graph import (
     SUBNET,
     PortGraph,
     Token,
-    mac_token,
-    subnet_token,
     tokens_of_claim,
     tokens_of_ports,
 )
@@ -93,9 +91,9 @@ class _NodeReports(NamedTuple):
         for claim in self.claims:
             named[claim.one.port].update(tokens_of_claim(claim))
         for port, entry in self.neighbours:
-            named[port].add(mac_token(entry.get("mac", "")))
+            named[port].add(("mac", str(entry.get("mac", "")).lower()))
         for port, address in self.addresses:
-            named[port].add(subnet_token(address.subnet))
+            named[port].add((SUBNET, address.subnet))
         for port, own in tokens_of_ports(self.node, self.fact):
             subnets = {token for token in named[port] if token[0] == SUBNET}
             yield (self.node, port), own | subnets, frozenset(named[port])

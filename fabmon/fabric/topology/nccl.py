@@ -68,7 +68,7 @@ def _walk(
         raise Bad(1, f"elements more than {_DEEPEST} deep", "dump it again")
     for child in element:
         kind = child.get("class", "")[:6]
-        device = _Device(_pci(child.get("busid", "")), above, ())
+        device = _Device(child.get("busid", "").strip().lower(), above, ())
         if child.tag == "pci" and (kind in _GPU_CLASSES or child.find("gpu") is not None):
             gpus.append(device)
         elif child.tag == "pci" and (kind in _NIC_CLASSES or child.find("nic") is not None):
@@ -100,7 +100,3 @@ def _between(gpu: _Device, nic: _Device) -> str:
     if shared == 1:
         return "NODE"
     return "PIX" if shared == len(gpu.above) == len(nic.above) else "PXB"
-
-
-def _pci(text: str) -> str:
-    return text.strip().lower()

@@ -20,8 +20,9 @@ _IB = re.compile(
 )
 _IBSIM = re.compile(r'^(Switch|Hca)\s+\d+\s+"(?![SHR]-[0-9a-f]{2,16}")', re.MULTILINE)
 _SLURM_YAML = re.compile(r"^[ \t]*-[ \t]+topology[ \t]*:", re.MULTILINE)
-_CSV = re.compile(r"^[^,#=\[\n]+,[^,\n]*,[^,\n]+,", re.MULTILINE)
+_CSV = re.compile(r"^[^,;#=\[\n]+([,;])(?:(?!\1).)*\1(?:(?!\1).)+\1", re.MULTILINE)
 _TOML = re.compile(r"^[ \t]*(\[topology[\].]|(\w+)[ \t]*=|\[\w+\])", re.MULTILINE)
+_NCCL = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?<(?:system|graphs)\b")
 KINDS = (
     "TOML, CSV, Slurm's topology.conf or topology.yaml, ibnetdiscover's output, NCCL's topology XML"
 )
@@ -47,6 +48,22 @@ def read(path: Path) -> Topology:
 def parse(text: str, filename: str) -> Topology:
     """The topology of a file's text. Raises TopologyError."""
     return _parser(text, filename)(text, filename)
+
+
+def kind_of(text: str) -> str:
+    """Of which kind the text of a topology file is, or the beginning of one that has 64 KiB or
+    more; empty for one that is none. Does not know CSV without a heading."""
+    if _NCCL.match(text):
+        return "NCCL's topology XML"
+    if _IB.search(text):
+        return "the output of ibnetdiscover"
+    if _IBSIM.search(text):
+        return "a network file of ibsim"
+    if _SLURM_YAML.search(text):
+        return "Slurm's topology.yaml"
+    if _SLURM.search(text):
+        return "Slurm's topology.conf"
+    return "cables as CSV" if csv_cables.has_heading(text) else ""
 
 
 def load(table: toml_plan.Table, config: Path, paths: Iterable[Path]) -> Topology:

@@ -93,20 +93,10 @@ def tokens_of_ports(node: str, fact: NodeFacts) -> Iterator[tuple[str, frozenset
         own = {(key, each) for key in keys for each in names}
         mac, guid = str(info.get("mac") or ""), str(info.get("guid") or "")
         if mac:
-            own |= {mac_token(mac), ("", port_id(mac))}
+            own |= {("mac", mac.lower()), ("", port_id(mac))}
         if guid:
             own.add(("", port_id(guid)))
         yield name, frozenset(own)
-
-
-def mac_token(mac: object) -> Token:
-    """The token of a MAC address that a port sees."""
-    return "mac", str(mac).lower()
-
-
-def subnet_token(subnet: str) -> Token:
-    """The token of the subnet of a point-to-point link, which the ports at both ends have."""
-    return SUBNET, subnet
 
 
 def _key(node: str) -> str:

@@ -125,7 +125,11 @@ def down_up(fabric: Fabric, line_rate_bps: Floats, up: Floats) -> dict[str, tupl
             continue
         live = [port for port in node.ports if up[port.row] != 0]
         above = [port.row for port in live if port.role == UPLINK]
-        below = [port.row for port in live if _leads_to_host(port, fabric)]
+        below = [
+            port.row
+            for port in live
+            if port.peer is not None and fabric.ports[port.peer].role == RAIL
+        ]
         rates = [float(line_rate_bps[row]) for row in (*below, *above)]
         if above and below and all(rate > 0 for rate in rates):
             found[node.name] = (sum(rates[: len(below)]), sum(rates[len(below) :]))
@@ -135,10 +139,6 @@ def down_up(fabric: Fabric, line_rate_bps: Floats, up: Floats) -> dict[str, tupl
 def ratio_text(down_bps: float, up_bps: float) -> str:
     """`1:1`, `2.33:1`: capacity to hosts over that of the uplinks."""
     return f"{round(down_bps / up_bps, 2):g}:1"
-
-
-def _leads_to_host(port: Port, fabric: Fabric) -> bool:
-    return port.peer is not None and fabric.ports[port.peer].role == RAIL
 
 
 def _tier(tier: int) -> str:

@@ -105,6 +105,12 @@ class _Facts(msgspec.Struct):
     affinity: dict[str, str] | None = None
 
 
+NOT_TEXT = frozenset(
+    each.name for each in msgspec.structs.fields(_Facts) if each.type != (str | None)
+)
+"""Facts that are no text: labels of Prometheus, which are texts, do not give them as they are."""
+
+
 class HelloLimits:
     """The limits of what one node may announce, over all its sessions.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from sys import intern
 from typing import Annotated, Any, TypeVar
@@ -385,14 +385,15 @@ def _shared_table(metrics: tuple[tuple[str, MetricInfo], ...]) -> dict[str, Metr
 
 
 def _cleaned(body: Hello | Notice | Answer) -> Hello | Notice | Answer:
-    return msgspec.convert(_clean(msgspec.to_builtins(body)), type(body))
+    return msgspec.convert(with_texts(msgspec.to_builtins(body), clean), type(body))
 
 
-def _clean(value: Any) -> Any:
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value as in JSON, with all its texts changed, those of keys too."""
     if isinstance(value, str):
-        return clean(value)
+        return change(value)
     if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
+        return {with_texts(key, change): with_texts(each, change) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(item) for item in value]
+        return [with_texts(each, change) for each in value]
     return value

@@ -97,7 +97,7 @@ class Regime:
 
     `pause` [ports] is the share of time in which the port is paused. The others are [nics]: marked
     packets received, CNPs sent and handled, packets out of order, retransmitted packets, and the
-    percent of time in which PCIe stalls. `overloaded` are the ports with a queue.
+    percent of time in which PCIe stalls.
 
     `noise` [len(NOISE_PERIODS_S), ports] is how much `load` varies with each period, and `limit`
     [ports] is what a port can send; None where no flow varies.
@@ -112,7 +112,6 @@ class Regime:
     out_of_order: Floats
     sent_again: Floats
     stalled: Floats
-    overloaded: Indices
     noise: Floats | None
     limit: Floats
 
@@ -321,7 +320,6 @@ class RoutedTraffic:
             out_of_order=late,
             sent_again=again,
             stalled=stalled,
-            overloaded=np.flatnonzero(excess[:ports] > 0),
             noise=self._noise(rate),
             limit=self._capacity[:ports],
         )

@@ -37,10 +37,6 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     until_s: float | None
     seen_s: float | None = None
 
-    def holds(self, now_s: float) -> bool:
-        """Whether the fault is active at this time."""
-        return self.since_s <= now_s and (self.until_s is None or now_s < self.until_s)
-
 
 def cross_leaf_demand(hardware: Hardware, jobs: Sequence[Job], flows: Sequence[Flows]) -> Floats:
     """Bytes/s [nics] that each NIC's jobs would send to other leaves if nothing limited them.

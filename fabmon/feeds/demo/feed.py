@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-import numpy as np
-
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.wire.messages import Frame, Hello
 from fabmon.feeds.demo.counters import Counters, CounterTable
-from fabmon.feeds.demo.fault_planner import Truth
 from fabmon.feeds.demo.hellos import Hellos, Owner, QueuePairReports
 from fabmon.feeds.demo.scenario import Scenario
 from fabmon.feeds.demo.world import World
@@ -59,42 +56,12 @@ class DemoFeed:
         self._silent_since: dict[int, int] = {}
         self._boots: dict[str, int] = {}
         self._crashed: set[int] = set()
-        self._queued_s = np.zeros(hardware.ports)
         self._running: tuple[int, ...] | None = None
 
     @property
     def hosts(self) -> list[Host]:
         """The watched nodes, as a hosts file would list them."""
         return self._node_hellos.hosts()
-
-    @property
-    def truth(self) -> tuple[Truth, ...]:
-        """All faults, past, present and future."""
-        return self.world.truth
-
-    @property
-    def queued(self) -> dict[str, float]:
-        """The ports that had a queue, with the share of the last tick in which they had it.
-
-        Flows that collide by chance make queues too; `truth` does not list them.
-        """
-        hardware = self.world.hardware
-        return {
-            hardware.port_id(port): float(self._queued_s[port]) / self._interval_s
-            for port in self._queued_s.nonzero()[0].tolist()
-        }
-
-    @property
-    def now_s(self) -> float:
-        """Simulated seconds since the first tick."""
-        return self.world.now_s
-
-    @property
-    def planned_cables(self) -> list[tuple[str, str]]:
-        """Both ends of every planned cable, as `node/port`."""
-        hardware = self.world.hardware
-        ends = enumerate(hardware.cabling.tolist())
-        return [(hardware.port_id(a), hardware.port_id(b)) for a, b in ends if a < b]
 
     def __aiter__(self) -> Self:
         return self
@@ -135,7 +102,6 @@ class DemoFeed:
         """Simulate and return the next tick, without waiting."""
         seconds = self._interval_s if self._seq else 0.0
         moved = self.world.advance(seconds)
-        self._queued_s = moved.queued_s
         conditions = self.world.conditions
         for host in self._crashed - conditions.crashed:
             name = self.world.hardware.host_names[host]

@@ -188,7 +188,7 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 def read(path: Path) -> Scenario:
     """The scenario in a file. Raises ScenarioError."""
     try:
-        return parse(read_input(path, _MAX_FILE_BYTES).decode(), str(path))
+        return parse(read_input(path, _MAX_FILE_BYTES).decode("utf-8-sig"), str(path))
     except OSError as error:
         raise ScenarioError(f"{path}: {file_error(error)}") from None
     except UnicodeDecodeError:

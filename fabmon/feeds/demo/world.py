@@ -44,13 +44,12 @@ _SEEN_SHARE = 0.005
 class StepTotals:
     """What happened in one step of time.
 
-    [ports]: bytes sent, seconds paused, seconds with a queue. [nics]: packets, and the percent of
+    [ports]: bytes sent, seconds paused. [nics]: packets, and the percent of
     the time in which PCIe stalled. [hosts]: bytes that each GPU sent over its NVLinks.
     """
 
     sent: Floats
     paused_s: Floats
-    queued_s: Floats
     marked: Floats
     cnp_sent: Floats
     cnp_handled: Floats
@@ -262,12 +261,11 @@ class World:
 
     def _moved(self, shares: Iterable[tuple[Regime, float]], seconds: float) -> StepTotals:
         ports, nics = self.hardware.ports, self.hardware.nics
-        sizes = [ports] * 3 + [nics] * 6 + [self.hardware.hosts]
+        sizes = [ports] * 2 + [nics] * 6 + [self.hardware.hosts]
         moved = StepTotals(*(np.zeros(size) for size in sizes))
         for regime, passed_s in shares:
             moved.sent += regime.load_at(self.now_s) * passed_s
             moved.paused_s += regime.pause * passed_s
-            moved.queued_s[regime.overloaded] += passed_s
             moved.marked += regime.marked * passed_s
             moved.cnp_sent += regime.cnp_sent * passed_s
             moved.cnp_handled += regime.cnp_handled * passed_s

@@ -99,12 +99,13 @@ class Backfill:
                 self.table.clear()
                 for metric, matrix in window.values:
                     self.table.store(metric, matrix.keys, matrix.values[:, step])
+                at_s = window.start_s + step * self._step_s
                 read_times: ReadTimes = {}
                 for keys, matrix in window.read_times:
                     for key, read_s in zip(keys, matrix.values[:, step].tolist(), strict=True):
-                        if key[0] and read_s == read_s:
+                        is_sample = key[0] and read_s == read_s
+                        if is_sample and self._runner.can_use(read_s, at_s):
                             read_times[key] = max(read_s, read_times.get(key, 0.0))
-                at_s = window.start_s + step * self._step_s
                 yield QueryRound(at_s, read_times, frozenset(), {}, {})
 
     def _affordable(self, steps: int) -> list[KnownMetric]:

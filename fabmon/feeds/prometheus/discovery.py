@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import numpy as np
 
+from fabmon.fabric.wire.hello_limits import NOT_TEXT
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.metric_names import (
     EXPORTED_NODE_LABEL,
@@ -44,15 +46,27 @@ _USUAL_INTERVAL_S = 60.0
 SAME_READ_S = 0.05
 """Two scrapes may report the same read, with times that differ by some milliseconds."""
 
+_LONGEST_GAP_S = 300.0
+"""The samples by which intervals are measured are of so long: their times are no further apart."""
+
 _INTERVAL_CHANGE = 1.5
 """Factor by which an interval must differ to be a new one: measured intervals always vary."""
 
-_NUMBERS: Mapping[str, Callable[[str], object]] = {
-    "pcie_speed_gtps": float,
-    "pcie_width": int,
-    "numa_node": int,
-    "rdma_port": int,
+
+class _Number(NamedTuple):
+    """A fact that is a number: what reads it, and the smallest that it may be."""
+
+    read: Callable[[str], float]
+    least: float
+
+
+_NUMBERS = {
+    "pcie_speed_gtps": _Number(float, 0),
+    "pcie_width": _Number(int, 0),
+    "numa_node": _Number(int, -1),
+    "rdma_port": _Number(int, 0),
 }
+_LARGEST_NUMBER = 1e6
 _NO_FACTS = (
     *("__name__", "job", INSTANCE_LABEL, "port", "kind", "source"),
     *(NODE_LABEL, EXPORTED_NODE_LABEL),
@@ -184,18 +198,31 @@ class Discovery:
 
 
 def _facts(labels: Mapping[str, str], node: str) -> dict[str, object]:
-    """The facts in the labels of an info metric, numbers as numbers."""
+    """The facts in the labels of an info metric, numbers as numbers. One that is not what its name
+    says is left out."""
     found: dict[str, object] = {}
     for key, text in labels.items():
         if text and key not in _NO_FACTS and key != node:
-            try:
-                found[key] = _NUMBERS.get(key, str)(text)
-            except ValueError:
-                found[key] = text
+            number = _NUMBERS.get(key)
+            value: object = text
+            if number is not None:
+                value = _read(number, text)
+            elif key in NOT_TEXT:
+                continue
+            if value is not None:
+                found[key] = value
     return found
+
+
+def _read(number: _Number, text: str) -> float | None:
+    try:
+        value = number.read(text)
+    except ValueError:
+        return None
+    return value if number.least <= value <= _LARGEST_NUMBER else None
 
 
 def _gaps_s(times_s: Floats) -> list[float]:
     """Seconds from one read to the next."""
-    gaps_s = np.diff(np.sort(times_s))
-    return [float(gap_s) for gap_s in gaps_s if gap_s > SAME_READ_S]
+    gaps_s = np.diff(np.sort(times_s[np.isfinite(times_s)]))
+    return [float(gap_s) for gap_s in gaps_s if SAME_READ_S < gap_s <= _LONGEST_GAP_S]

@@ -129,7 +129,8 @@ class ExportRunner(QueryRunner):
         await self._store_export(metrics, at_s, seconds, self.opened)
         scraped, _ = self._table.exported_times()
         return {
-            key: time_s - ages[key][1] if key in ages else time_s for key, time_s in scraped.items()
+            key: time_s - ages[key][1] if key in ages else time_s
+            for key, time_s in self._usable(scraped, at_s).items()
         }
 
     async def store_values(self, metrics: Sequence[KnownMetric], at_s: float) -> None:
@@ -150,7 +151,11 @@ class ExportRunner(QueryRunner):
         ages, _ = await asyncio.gather(
             self._exported_ages(at_s, seconds), self._store_all_exported(at_s, seconds)
         )
-        return ages, *self._table.exported_times()
+        scraped, incomplete = self._table.exported_times()
+        return ages, self._usable(scraped, at_s), incomplete
+
+    def _usable(self, times: ReadTimes, at_s: float) -> ReadTimes:
+        return {key: time_s for key, time_s in times.items() if self.can_use(time_s, at_s)}
 
     async def _store_all_exported(self, at_s: float, seconds: float) -> None:
         self._table.clear()
@@ -189,7 +194,8 @@ class ExportRunner(QueryRunner):
         ):
             series = self._parse_exported(key, labels)
             self._jobs.add(series.job)
-            if series.key[0] and time_s > ages.get(series.key, (0.0, 0.0))[0]:
+            is_new = series.key[0] and time_s > ages.get(series.key, (0.0, 0.0))[0]
+            if is_new and self.can_use(time_s - age_s, at_s):
                 ages[series.key] = (time_s, age_s)
         return ages
 

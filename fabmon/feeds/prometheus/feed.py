@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,11 +15,11 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.names import natural
 from fabmon.fabric.tick import LastReads, NodeStatus, Tick
 from fabmon.fabric.time_wording import interval
-from fabmon.fabric.wire.messages import Frame, Hello, Notice
+from fabmon.fabric.wire.messages import Notice
 from fabmon.feeds.prometheus.backfill import Backfill
 from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.collectives import PrometheusCollectives
-from fabmon.feeds.prometheus.discovery import SAME_READ_S, Discovery
+from fabmon.feeds.prometheus.discovery import Discovery
 from fabmon.feeds.prometheus.export_rounds import ExportRunner
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
 from fabmon.feeds.prometheus.node_states import NodeStates
@@ -28,6 +28,7 @@ from fabmon.feeds.prometheus.responses import PrometheusError
 from fabmon.feeds.prometheus.series_selection import SeriesSelection
 from fabmon.feeds.prometheus.series_table import BlockKey, FrameBlocks, SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
+from fabmon.feeds.prometheus.tick_builder import TickBuilder
 from fabmon.feeds.ticks import Clock, TickFeed, TickSchedule, wait_for_any
 
 _LOG = logging.getLogger("fabmon.feeds")
@@ -48,52 +49,6 @@ _MAX_OPENED = 4
 
 
 FrameValues = Sequence[Sequence[int | None] | None]
-
-
-class TickBuilder:
-    """Converts rounds of queries into hellos, where new, and frames of the blocks just read."""
-
-    def __init__(self, table: SeriesTable, interval_s: float, about: Mapping[str, object]) -> None:
-        self._table = table
-        self._about = {**about, "interval_s": interval_s}
-        self._interval_s = interval_s
-        self._every: dict[str, int] = {}
-        self._last_s: dict[BlockKey, float] = {}
-        self._seq = 0
-
-    def set_intervals(self, interval_s: Mapping[str, float]) -> None:
-        """Set the seconds between two reads by block; hellos have them in ticks."""
-        every = {
-            block: max(1, math.ceil(each_s / self._interval_s - 0.2))
-            for block, each_s in interval_s.items()
-        }
-        if every != self._every:
-            self._every = every
-            self._table.changed.update(self._table.targets)
-
-    def build(self, result: QueryRound) -> tuple[list[tuple[str, Hello]], list[tuple[str, Frame]]]:
-        """The hellos and frames for what is new in the table since the last round."""
-        read_ns = {}
-        for key, read_s in result.read_s.items():
-            if read_s > self._last_s.get(key, 0.0) + SAME_READ_S:
-                self._last_s[key] = read_s
-                read_ns[key] = round(read_s * 1e3) * 1_000_000
-        self._table.settle()
-        blocks = self._table.frames(read_ns)
-        hellos = [
-            (target, self._table.hello(target, self._about, self._every))
-            for target in sorted(self._table.changed, key=natural)
-        ]
-        self._table.changed.clear()
-        newest_ns: dict[str, int] = {}
-        for (target, _), clock_ns in read_ns.items():
-            newest_ns[target] = max(clock_ns, newest_ns.get(target, 0))
-        frames = [
-            (target, Frame(self._seq, newest_ns[target], newest_ns[target], each))
-            for target, each in blocks.items()
-        ]
-        self._seq += 1
-        return hellos, frames
 
 
 def fits(blocks: FrameValues, before: FrameValues) -> bool:
@@ -170,6 +125,7 @@ class PrometheusFeed(TickFeed):
         self._opened_before: set[str] = set()
         self._is_live = False
         self._has_queried = False
+        self._has_left_out = False
 
     @property
     def title(self) -> str:
@@ -330,10 +286,16 @@ class PrometheusFeed(TickFeed):
     def _tick(self, result: QueryRound, builder: TickBuilder, *, is_past: bool = False) -> Tick:
         time_ns = int(result.at_s * 1e9) if is_past else self._schedule.now_ns()
         hellos, frames = builder.build(result)
-        statuses = self._states.update(result, self._periods(), time_ns, is_past=is_past)
+        statuses = self._states.update(
+            result, self._periods(), time_ns, builder.refused, is_past=is_past
+        )
         notices = [] if is_past else self._notices(result)
         if not is_past:
             self._table.sweep()
+        if self._table.left_out and not self._has_left_out:
+            self._has_left_out = True
+            text = "%s has more nodes, or series of a node, than are read: %d series are left out"
+            _LOG.warning(text, self._client.url, self._table.left_out)
         hosts = self._new_hosts([name for name, _ in hellos], statuses)
         return self._numbered(
             Tick(

@@ -8,6 +8,7 @@ from statistics import median
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.moved_times import moved
 from fabmon.fabric.tick import STALE_READS, NodeState, NodeStatus
+from fabmon.feeds.errors import Misbehaved
 from fabmon.feeds.log_digest import LogDigest
 from fabmon.feeds.prometheus.queries import QueryRound
 
@@ -17,6 +18,8 @@ _MAX_LAG_S = 90.0
 
 _DOWN, _SILENT, _UNKNOWN, _NO_PROMETHEUS = "target down", "no samples", "no target", "prometheus"
 """Causes of states, by which equal failures are grouped."""
+
+_WAS_UP = (NodeState.UP, NodeState.STALE, NodeState.LOST)
 
 
 class NodeStates:
@@ -46,10 +49,12 @@ class NodeStates:
         result: QueryRound,
         period_s: Mapping[str, float],
         now_ns: int,
+        refused: Mapping[str, str],
         *,
         is_past: bool = False,
     ) -> list[NodeStatus]:
-        """The states that changed. `period_s` has the seconds between two reads by target.
+        """The states that changed. `period_s` has the seconds between two reads by target,
+        `refused` why the series of some are not used.
 
         In the past a node is STARTING: whether it is UP is decided now.
         """
@@ -62,7 +67,13 @@ class NodeStates:
         self._lag_s = max(0.0, min(self._lag_s, result.at_s - newest_s))
         changed = []
         for target in {*self._expected, *self._latest_s, *result.down}:
-            state, reason, cause = self._state(target, result, period_s.get(target, 0.0))
+            if target in refused:
+                before = self.statuses.get(target)
+                was_up = before is not None and before.state in _WAS_UP
+                state = NodeState.LOST if was_up else NodeState.FAILED
+                reason, cause = refused[target], Misbehaved.cause
+            else:
+                state, reason, cause = self._state(target, result, period_s.get(target, 0.0))
             before = self.statuses.get(target)
             if before is None or (before.state, before.cause) != (state, cause):
                 changed.append(self._set(target, state, now_ns, reason, cause))

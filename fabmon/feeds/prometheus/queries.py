@@ -27,8 +27,12 @@ _LOG = logging.getLogger("fabmon.feeds")
 _MANY_SERIES = 1000
 _USUAL_SHARE = 0.8
 
+_MOST_AHEAD_S = 60.0
+"""A read may be so much later than the time that was asked for: the agent's clock may be ahead."""
+
 _READ_TIMES, _FAILED_SOURCES, _UP = "the agents' read times", "the sources that failed", "up"
 """Names of queries in log lines."""
+_BAD_TIMES = "times that are not used"
 
 
 class QueryPlan(NamedTuple):
@@ -209,8 +213,20 @@ class QueryRunner:
         for vector in results:
             for series, read_s in self.parse_all(vector):
                 self._jobs.add(series.job)
-                times[series.key] = max(read_s, times.get(series.key, 0.0))
+                if self.can_use(read_s, at_s):
+                    times[series.key] = max(read_s, times.get(series.key, 0.0))
         return times
+
+    def can_use(self, read_s: float, at_s: float) -> bool:
+        """Whether a read time can be that of a sample which is known at `at_s`. Others are left
+        out, which is logged once: one of the future would keep its node up for ever."""
+        if 0.0 < read_s <= at_s + _MOST_AHEAD_S:
+            return True
+        if _BAD_TIMES not in self._logged:
+            self._logged.add(_BAD_TIMES)
+            text = "%s reports a read at %s s since 1970, at %.0f s: such times are not used"
+            _LOG.warning(text, self._client.url, read_s, at_s)
+        return False
 
     async def _down(self, at_s: float) -> Mapping[str, frozenset[str]]:
         jobs = self._jobs - {""}

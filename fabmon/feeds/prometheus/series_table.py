@@ -7,6 +7,7 @@ parsed only when a result has other series than the round before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -42,6 +43,14 @@ _UNUSED = 0
 _MAX_MISSES = 5
 """Consecutive reads of its block without a series after which the series is dropped."""
 
+_MOST_NODES = 16_384
+"""Nodes that were ever seen: 10,000 were measured."""
+_MOST_OF_NODE = 65_536
+"""Series of a node: one more than a hello may have, so that the node is refused."""
+_MOST_BLOCKS = 262_144
+_MOST_UNUSED = 65_536
+"""Labels of series that are not used and are kept, so that they are not parsed again."""
+
 _GROWTH = 64
 _NAMES_SHOWN = 10
 _NO_BLOCK = ("", "")
@@ -71,6 +80,7 @@ class SeriesTable:
     are targets whose label `node` was added by Prometheus, so that it names no other node.
     `coverage` is by exporter what of its metrics on the server is not read, of whatever target.
     `changed` are targets with a new hello; the caller that sends the hellos clears them.
+    `left_out` is the number of series that were left out because there are too many.
     """
 
     def __init__(
@@ -81,6 +91,9 @@ class SeriesTable:
         self.relabelled: set[str] = set()
         self.coverage: Mapping[str, Coverage] = {}
         self.changed: set[str] = set()
+        self.left_out = 0
+        self._counts: Counter[str] = Counter()
+        self._free: list[int] = []
         self._interpreter = interpreter
         self._facts: dict[tuple[str, str | None, str | None], Mapping[str, object]] = {}
         self._blocks: dict[str, dict[str, SeriesBlock]] = {}
@@ -115,7 +128,7 @@ class SeriesTable:
     @property
     def size(self) -> int:
         """The number of series."""
-        return self._size - 1
+        return self._size - 1 - len(self._free)
 
     @property
     def targets(self) -> Iterable[str]:
@@ -178,12 +191,7 @@ class SeriesTable:
         """
         last = self._last.get(metric.name)
         if last is None or last[0] != keys:
-            known = self._slots.setdefault(metric.name, {})
-            for key in keys:
-                if key not in known:
-                    known[key] = self._new_slot(metric, parse_labels(key))
-            slots = np.array([known[key] for key in keys], np.intp)
-            last = self._last[metric.name] = (keys, slots)
+            last = self._last[metric.name] = (keys, self._slots_with(metric, keys))
         self._values[last[1]] = values
         self._values[_UNUSED] = np.nan
 
@@ -198,12 +206,24 @@ class SeriesTable:
 
     def store_some(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:
         """Store the values of some series of a metric."""
+        self._values[self._slots_with(metric, keys)] = values
+        self._values[_UNUSED] = np.nan
+
+    def _slots_with(self, metric: KnownMetric, keys: list[bytes]) -> Indices:
+        """The slots of series of a metric, by their labels."""
         known = self._slots.setdefault(metric.name, {})
+        self._forget_unused(known)
         for key in keys:
             if key not in known:
                 known[key] = self._new_slot(metric, parse_labels(key))
-        self._values[np.array([known[key] for key in keys], np.intp)] = values
-        self._values[_UNUSED] = np.nan
+        return np.array([known[key] for key in keys], np.intp)
+
+    def _forget_unused(self, known: dict[bytes, int]) -> None:
+        """Forget series that are not used where there are too many: a server may have others in
+        each result."""
+        if len(known) > self._size + _MOST_UNUSED:
+            for key in [key for key, slot in known.items() if slot == _UNUSED]:
+                del known[key]
 
     def store_exported(
         self, metrics: Mapping[str, KnownMetric], labels: Sequence[str], samples: ExportedSamples
@@ -212,6 +232,7 @@ class SeriesTable:
 
         `labels` are those of the keys, the metric's name first.
         """
+        self._forget_unused(self._exported)
         slots = np.array([self._exported.get(key, -1) for key in samples.keys], np.intp)
         for place in np.flatnonzero(slots < 0).tolist():
             key = samples.keys[place]
@@ -341,8 +362,10 @@ class SeriesTable:
             return
         for slot in gone:
             self._misses[slot] = 0
+            self._free.append(slot)
             target, name = self._block_keys[self._block_of[slot]]
             self._block_of[slot] = self._metric_of[slot] = 0
+            self._counts[target] -= 1
             block = self._blocks.get(target, {}).get(name)
             if block is not None:
                 block.drop(slot)
@@ -364,7 +387,7 @@ class SeriesTable:
     def _new_slot(self, metric: KnownMetric, labels: dict[str, str]) -> int:
         """A slot for a series never seen before."""
         target = self.target(labels)
-        if not target:
+        if not target or not self._has_room(target):
             return _UNUSED
         if not metric.is_agents:
             instance = labels.pop(INSTANCE_LABEL, "")
@@ -390,9 +413,21 @@ class SeriesTable:
         block.add(slot, series)
         return slot
 
+    def _has_room(self, target: str) -> bool:
+        is_known = target in self._blocks
+        has_room = len(self._block_keys) <= _MOST_BLOCKS and (
+            self._counts[target] <= _MOST_OF_NODE if is_known else len(self._blocks) < _MOST_NODES
+        )
+        self.left_out += not has_room
+        return has_room
+
     def _take_slot(self, metric: KnownMetric, target: str, name: str) -> int:
-        slot = self._size
-        self._size += 1
+        self._counts[target] += 1
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = self._size
+            self._size += 1
         if self._size > len(self._values):
             room = 2 * len(self._values) + _GROWTH
             self._values = grown(self._values, room, np.nan)

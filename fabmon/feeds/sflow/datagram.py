@@ -56,15 +56,13 @@ class FlowSample(NamedTuple):
     """One sampled packet of `frame_bytes` on the wire, one of `rate` that passed `source`.
 
     `source`, `input` and `output` are ifIndexes, None where the agent names none (a packet that was
-    dropped, flooded to several ports, or is for the agent). `drops` counts the
-    samples that the agent lost since its start. `header` are the
-    first bytes of the packet, `header_protocol` is what they begin with: 1 Ethernet, 11 IPv4, 12
-    IPv6. `fields` are there instead of a header, else None.
+    dropped, flooded to several ports, or is for the agent). `header` are the first bytes of the
+    packet, `header_protocol` is what they begin with: 1 Ethernet, 11 IPv4, 12 IPv6. `fields` are
+    there instead of a header, else None.
     """
 
     source: int
     rate: int
-    drops: int
     input: int | None
     output: int | None
     frame_bytes: int
@@ -190,10 +188,10 @@ def _address(reader: _Reader, kind: int) -> str:
 def _flow_sample(reader: _Reader, is_expanded: bool) -> FlowSample | None:
     """A sampled packet; None where none of its records is of a known format."""
     if is_expanded:
-        _, _, source, rate, _, drops = reader.words(6)
+        _, _, source, rate, *_ = reader.words(6)
         input_format, input_value, output_format, output_value, count = reader.words(5)
     else:
-        _, source_id, rate, _, drops, given_input, given_output, count = reader.words(8)
+        _, source_id, rate, _, _, given_input, given_output, count = reader.words(8)
         source = source_id & 0xFFFFFF
         input_format, input_value = given_input >> 30, given_input & 0x3FFFFFFF
         output_format, output_value = given_output >> 30, given_output & 0x3FFFFFFF
@@ -213,7 +211,6 @@ def _flow_sample(reader: _Reader, is_expanded: bool) -> FlowSample | None:
     return FlowSample(
         source,
         rate,
-        drops,
         input_port,
         output_port,
         frame_bytes,

@@ -10,26 +10,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.wording import needed_extra
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
-from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket
+from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket, over_budget
 from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.gnmi_client import (
     GnmiClient,
     load_extra,
     open_channel,
     path_elements,
+    subscribe_response,
     typed_value,
+    usual_encoding,
 )
 from fabmon.feeds.transports.openconfig import COUNTERS, NEIGHBOURS, QUEUES, STATE, GnmiValues
 from fabmon.feeds.transports.polled import NodeReading, PolledSession, SourceFailure, poll_duration
 from fabmon.feeds.transports.transport import ProbeSession
+
+_T = TypeVar("_T")
 
 _INSTALL = needed_extra("gnmi")
 _FIRST_S = 20.0
@@ -134,7 +139,7 @@ class GnmiPoller:
     async def poll(self) -> NodeReading:
         """What has arrived. Raises NodeError where the counters' stream ended or never began."""
         if not self._tasks:
-            encoding = await self._client.encoding()
+            encoding = self._metered(usual_encoding, await self._client.capabilities())
             for stream in _STREAMS:
                 self._tasks[stream.source] = asyncio.create_task(
                     self._keep(stream, encoding), name=f"gNMI {stream.source}"
@@ -178,7 +183,7 @@ class GnmiPoller:
         while True:
             began_s = time.monotonic()
             failure = await self._run(stream, stream.sample_s, encoding)
-            if _is_refusal(failure) and time.monotonic() - began_s < _FIRST_S:
+            if failure.cause in _REFUSALS and time.monotonic() - began_s < _FIRST_S:
                 began_s = time.monotonic()
                 failure = await self._run(stream, stream.fallback_s, encoding)
             has_lasted = time.monotonic() - began_s >= _LASTED_S
@@ -200,26 +205,28 @@ class GnmiPoller:
                 self._client.subscribe(stream.paths, sample_s, encoding)
             ) as replies:
                 async for reply in replies:
-                    self._take(reply)
-                    if reply.update.update:
+                    if self._metered(self._take, reply):
                         self._failures.pop(stream.source, None)
         except NodeError as error:
             return error
         return Unreachable("the device ended the subscription", "gnmi")
 
-    def _take(self, reply: Any) -> None:
-        """Take a response. Raises Misbehaved for a flood, and for one that costs too much."""
+    def _metered(self, function: Callable[[bytes], _T], reply: bytes) -> _T:
+        """Decode a reply, at the device's cost. Raises Misbehaved where it costs too much."""
         began_s = time.thread_time()
         try:
-            self._take_all(reply.update, reply.ByteSize())
+            result = function(reply)
         finally:
             is_within = self._cpu.take(time.thread_time() - began_s, time.monotonic())
         if not is_within:
-            most = f"{_CPU_SHARE:g} s of CPU time a second"
-            raise Misbehaved(f"costs the console more than {most}", "cpu")
+            raise over_budget(self._cpu)
+        return result
 
-    def _take_all(self, notification: Any, size: int) -> None:
-        self._count(_UNKNOWN * (len(notification.update) + len(notification.delete)), size)
+    def _take(self, reply: bytes) -> bool:
+        """Take a SubscribeResponse; whether it had values. Raises Misbehaved for a flood."""
+        self._count(0, len(reply))
+        notification = subscribe_response(reply).update
+        self._count(_UNKNOWN * (len(notification.update) + len(notification.delete)))
         # Some devices leave the time out.
         stamp_ns = notification.timestamp if notification.timestamp > 0 else time.time_ns()
         prefix = path_elements(notification.prefix)
@@ -233,6 +240,7 @@ class GnmiPoller:
             self._values.delete((*prefix, *path_elements(deleted)))
         if self._values.has_counters:
             self._arrived.set()
+        return bool(notification.update)
 
     def _count(self, leaves: float, size: int = 0) -> None:
         now_s = time.monotonic()
@@ -248,11 +256,6 @@ class GnmiPoller:
 
 _REFUSALS = ("UNIMPLEMENTED", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE")
 """Statuses for a path, a mode or an interval that a device does not have."""
-
-
-def _is_refusal(failure: NodeError) -> bool:
-    """Whether a device may have refused the mode or the interval of a subscription."""
-    return failure.cause in _REFUSALS
 
 
 def _reason(failure: NodeError) -> str:

@@ -214,7 +214,7 @@ class PolledSession:
         """The next line. Raises the NodeError of the first poll, or of the third in a row."""
         while not self._lines:
             if self._polled:
-                await asyncio.sleep(self._until_next_s())
+                await asyncio.sleep(self._interval_s - time.time() % self._interval_s)
             self._polled = True
             try:
                 reading = await self._poller.poll()
@@ -283,9 +283,6 @@ class PolledSession:
             self._lines.append(hello)
             # After a hello a receiver knows of no failures: they are reported again.
             self._reported = {}
-
-    def _until_next_s(self) -> float:
-        return self._interval_s - time.time() % self._interval_s
 
 
 class SampleClock:

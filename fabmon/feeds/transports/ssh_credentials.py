@@ -8,9 +8,10 @@ import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
-from pathlib import Path
 
 import asyncssh
+
+from fabmon.feeds.transports.ssh_identities import stamp
 
 _USER_CONFIG = "~/.ssh/config"
 _GLOBAL_CONFIG = "/etc/ssh/ssh_config"
@@ -94,20 +95,12 @@ def _stamps(files: Sequence[str]) -> State:
     """When each of these files, and of the usual key files, was changed, and its size; None of a
     file that does not exist. Blocks."""
     return {
-        **{name: _stamp(os.path.expanduser(name)) for name in files},  # noqa: PTH111
+        **{name: stamp(os.path.expanduser(name)) for name in files},  # noqa: PTH111
         _DEFAULT_KEYS: tuple(
-            (path, _stamp(path))
+            (path, stamp(path))
             for path in sorted(glob(os.path.expanduser(_DEFAULT_KEYS)))  # noqa: PTH111, PTH207
         ),
     }
-
-
-def _stamp(path: str) -> Hashable:
-    try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size
 
 
 async def _keys_of(agent: str) -> Hashable:

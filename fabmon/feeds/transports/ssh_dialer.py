@@ -213,8 +213,9 @@ class Dialer:
             )
             trusted = self._known_hosts.load(options.config)
             return options, trusted, self._key_files.identities(options.config)
-        except (asyncssh.Error, OSError, ValueError) as error:
-            text = f"ssh_config of {target.address}: {error}"
+        except (asyncssh.Error, OSError, ValueError, RecursionError) as error:
+            why = "Include leads back to itself" if isinstance(error, RecursionError) else error
+            text = f"ssh_config of {target.address}: {why}"
             raise Unreachable(text, "ssh config") from None
 
     def _say_skipped(self, identities: Identities, agent_keys: Sequence[bytes]) -> None:

@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,7 +92,7 @@ class KeyFiles:
 
     def _read(self, name: str) -> KeyFile:
         path = _expanded(name)
-        stamps = tuple(_stamp(each) for each in (path, f"{path}.pub"))
+        stamps = tuple(stamp(each) for each in (path, f"{path}.pub"))
         cached = self._cache.get(name)
         if cached is None or cached[0] != stamps:
             cached = stamps, _read(name)
@@ -179,7 +179,7 @@ def _agent(configured: object) -> str | None:
 
 def _is_certificate(name: str) -> bool:
     try:
-        asyncssh.read_certificate(_expanded(name))
+        asyncssh.import_certificate(_head(_expanded(name)))
     except (OSError, ValueError):
         return False
     return True
@@ -200,7 +200,8 @@ def _head(name: str) -> bytes:
         return file.read(_MAX_BYTES)
 
 
-def _stamp(name: str) -> object:
+def stamp(name: str) -> Hashable:
+    """What changes when a file is written; None where there is none."""
     try:
         status = Path(name).stat()
     except OSError:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.port_arrays import grown
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.recording.format.errors import Damaged
 from fabmon.recording.format.sections import (
     byte_planes,

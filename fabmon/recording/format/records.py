@@ -1,4 +1,4 @@
-"""The JSON records of a recording, and the metadata of nodes that they amount to."""
+"""The JSON records of a recording."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 from fabmon.fabric.flows.sampled import FlowSamples
 from fabmon.fabric.jobs.collectives import CollectiveReport
 from fabmon.fabric.jobs.job import JobReport
-from fabmon.fabric.kernel_log import KernelLogs, is_logged
 from fabmon.fabric.model import Host
+from fabmon.fabric.node_metadata import NodeMetadata
 from fabmon.fabric.tick import NodeState, NodeStatus, Tick
 from fabmon.fabric.time_wording import TimeNs
 from fabmon.fabric.wire.hello_limits import LONGEST_INTERVAL_S
-from fabmon.fabric.wire.messages import Frame, Hello, Notice, printable
+from fabmon.fabric.wire.messages import Frame, Hello, Notice, printable, with_texts
 from fabmon.recording.format.errors import Damaged
 
 T = TypeVar("T")
@@ -160,6 +160,11 @@ class NotedFinding(msgspec.Struct, frozen=True, kw_only=True):
     worst: NotedFinding | None = None
 
 
+PARTLY_ANALYSED = "partly_analysed"
+"""Key of a stored finding, true where not every tick since it began was analysed: who computes it
+again from every tick may find another worst moment."""
+
+
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A bookmark or a change of a finding.
 
@@ -202,79 +207,8 @@ def decode_sanitised(data: bytes, kind: type[T]) -> T:
         return value
     if memory_estimate(data) > _MAX_SANITISED_BYTES:
         raise Damaged("a large record has unprintable characters")
-    sanitised = msgspec.json.encode(_sanitised(msgspec.json.decode(text)))
+    sanitised = msgspec.json.encode(with_texts(msgspec.json.decode(text), printable))
     return msgspec.json.decode(sanitised, type=kind)
-
-
-def _sanitised(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(key): _sanitised(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_sanitised(item) for item in value]
-    return value
-
-
-class NodeMetadata:
-    """The latest hosts, hellos, statuses, jobs and open notices of ticks that are applied in order.
-
-    Of messages of the kernel log the notices are the last of each kind, with their times.
-    """
-
-    def __init__(self, *, keeps_recovered: bool = False) -> None:
-        """With `keeps_recovered` a notice of recovery is kept; else it removes what it ends."""
-        self.hosts: dict[str, Host] = {}
-        self.hellos: dict[str, Hello] = {}
-        self.statuses: dict[str, NodeStatus] = {}
-        self.jobs: JobReport | None = None
-        self.collectives: CollectiveReport | None = None
-        self._notices: dict[str, dict[tuple[str, str, str], Notice]] = {}
-        self._logs = KernelLogs()
-        self._keeps_recovered = keeps_recovered
-
-    def apply(self, events: EventsRecord | Tick) -> None:
-        """Add the events of one tick; a hello removes the node's earlier notices."""
-        self.hosts |= {host.name: host for host in events.hosts}
-        for node, hello in events.hellos:
-            if node in self.hellos and self.hellos[node].boot_id != hello.boot_id:
-                self._logs.forget(node)
-            self.hellos[node] = hello
-            self._notices.pop(node, None)
-        self.statuses |= {status.node: status for status in events.statuses}
-        self.jobs = events.jobs or self.jobs
-        self.collectives = events.collectives or self.collectives
-        for node, notice in events.notices:
-            if is_logged(notice):
-                self._logs.add(node, notice, events.time_ns)
-                continue
-            notices = self._notices.setdefault(node, {})
-            key = (notice.source, notice.object, notice.metric)
-            if notice.event == "recovered" and not self._keeps_recovered:
-                notices.pop(key, None)
-            else:
-                notices[key] = notice
-
-    @property
-    def notices(self) -> tuple[tuple[str, Notice], ...]:
-        """Open notices with their node."""
-        nodes = {**self._notices, **self._logs.by_node()}
-        return tuple((node, each) for node in nodes for each in self.notices_of(node))
-
-    def notices_of(self, node: str) -> list[Notice]:
-        """Open notices of a node."""
-        return [*self._notices.get(node, {}).values(), *self._logs.of(node)]
-
-    def fields(self) -> dict[str, Any]:
-        """All of it as the fields of a Tick."""
-        return {
-            "hosts": tuple(self.hosts.values()),
-            "hellos": tuple(self.hellos.items()),
-            "statuses": tuple(self.statuses.values()),
-            "notices": self.notices,
-            "jobs": self.jobs,
-            "collectives": self.collectives,
-        }
 
 
 class RecordedState(NodeMetadata):
@@ -303,15 +237,15 @@ class RecordedState(NodeMetadata):
         """The state of a record; a node whose hello is missing in `hellos` has none."""
         state = cls(record.session)
         state.apply(
-            EventsRecord(
-                seq=record.seq,
-                time_ns=record.time_ns,
+            Tick(
+                record.seq,
+                record.time_ns,
                 hosts=record.hosts,
                 hellos=tuple((n, hellos[name]) for n, name in record.hellos if name in hellos),
                 statuses=record.statuses,
                 notices=record.notices,
-                jobs=record.jobs,
-                collectives=record.collectives,
+                jobs=record.jobs or None,
+                collectives=record.collectives or None,
             )
         )
         return state

@@ -107,7 +107,7 @@ class EventLog:
         later = [e for of, e in frames.events if e.offset > since and counts(of, e)]
         for event in map(self._record, sorted(later)):
             if event is not None:
-                state.apply(event)
+                state.apply(event.tick())
         return state
 
     def found_hosts(self, frames: SortedFrames) -> dict[int, dict[str, None]]:

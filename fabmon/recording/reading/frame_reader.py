@@ -317,7 +317,7 @@ class FrameReader:
         for start, stop in gaps:
             found += self._scan(start, stop, losses, on_progress)
         found.sort(key=lambda entry: entry.offset)
-        text = "the frame ends before it begins"
+        text = "the frame ends before it begins, or at a time that no clock shows"
         losses += [Loss(e.offset, e.end, text) for e in found if not has_sound_times(e.header)]
         found = [entry for entry in found if has_sound_times(entry.header)]
         tail = gaps[-1][0] if gaps and gaps[-1][1] == self.size else self.size

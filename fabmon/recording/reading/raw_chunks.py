@@ -17,8 +17,9 @@ from fabmon.fabric.tick import NodeFrames, RawChunk, Tick
 from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.fabric.wire.messages import Hello
 from fabmon.recording.format.block import HEAD_COLUMNS, Block
+from fabmon.recording.reading.merging import merge_begun
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.timeline import Timeline, merge_begun
+from fabmon.recording.reading.timeline import Timeline
 
 
 class PlayedTicks:
@@ -72,10 +73,17 @@ def raw_chunks(
     The first and the last chunk may extend beyond the times.
     """
     # Files without blocks, which are the last ones, have no chunks.
-    numbered = (
-        (file.start_ns, _numbered(number, _chunks_of(file, from_ns, until_ns)))
+    begins_ns = sorted(
+        (max(file.start_ns, timeline.begin_ns(file)), number)
         for number, file in enumerate(timeline.files)
         if file.spans and file.until_ns >= from_ns and file.start_ns <= until_ns
+    )
+    numbered = (
+        (
+            begin_ns,
+            _numbered(number, _chunks_of(timeline.files[number], from_ns, until_ns, begin_ns)),
+        )
+        for begin_ns, number in begins_ns
     )
     for _, chunk in merge_begun(numbered, lambda each: (each[1].start_ns, each[0])):
         yield chunk
@@ -85,11 +93,14 @@ def _numbered(number: int, chunks: Iterator[RawChunk]) -> Iterator[tuple[int, Ra
     return ((number, chunk) for chunk in chunks)
 
 
-def _chunks_of(file: Recording, from_ns: int, until_ns: int) -> Iterator[RawChunk]:
+def _chunks_of(file: Recording, from_ns: int, until_ns: int, begin_ns: int) -> Iterator[RawChunk]:
+    """The chunks of a file without what is before `begin_ns`."""
     hosts: dict[str, Host] = {host.name: host for host in file.hosts}
     hellos: dict[str, Hello] | None = None
     events_until_ns = from_ns
-    for start_ns, end_ns, blocks in file.blocks(from_ns, until_ns):
+    for start_ns, end_ns, blocks in file.blocks(max(from_ns, begin_ns), until_ns):
+        if start_ns < begin_ns:
+            start_ns, blocks = begin_ns, [block.since(begin_ns) for block in blocks]
         reports: list[tuple[int, JobReport]] = []
         if hellos is None:
             state = file.state(start_ns)

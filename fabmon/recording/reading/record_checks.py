@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from fabmon.fabric.model import Host
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Hello, WireError
 from fabmon.recording.format.block import RowTicks
@@ -101,11 +102,17 @@ _WIDEST = Host(name="", via="exporters")
 """A node that may report others: which node a recorded hello is from does not matter here."""
 
 
+_LATEST_TICK_NS = LATEST_NS - MINUTE_NS
+"""The minute of a tick ends within 64 bits."""
+
+
 def has_sound_times(header: FrameHeader) -> bool:
-    """Whether a frame ends when it begins or later. An index lists frames in another order."""
+    """Whether a frame ends when it begins or later, and in time. An index lists frames in another
+    order."""
     if header.kind == FrameKind.MINUTE and header.until_ns - header.time_ns != MINUTE_NS:
         return False
-    return header.kind == FrameKind.INDEX or 0 <= header.time_ns <= header.until_ns
+    is_ordered = 0 <= header.time_ns <= header.until_ns <= _LATEST_TICK_NS
+    return header.kind == FrameKind.INDEX or is_ordered
 
 
 def check_ticks(header: FrameHeader, ticks: RowTicks) -> None:

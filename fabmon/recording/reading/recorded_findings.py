@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import LATEST_NS
-from fabmon.recording.format.records import Note
+from fabmon.recording.format.records import PARTLY_ANALYSED, Note
 
 if TYPE_CHECKING:
     from fabmon.recording.reading.timeline import Timeline
@@ -29,6 +30,7 @@ _WITHOUT_NAMES = (
     "until_ns",
     "lost",
     "confidence",
+    PARTLY_ANALYSED,
 )
 """Keys of a finding whose values are numbers or words of fabmon."""
 
@@ -77,23 +79,23 @@ class RecordedFindings:
         return [note for note in opened if note.time_ns >= began_ns]
 
 
-class RecordedBegins:
-    """When the findings of a recording began, for an analysis that computes them again."""
+def recorded_begins(
+    findings: RecordedFindings, runs_ns: Sequence[int]
+) -> Callable[[int], Mapping[str, Mapping[str, Any]]]:
+    """For a time: by key, the findings that were open then as they were last noted, and those that
+    were up to 10 s later. `runs_ns` are as in RecordedFindings.open_at."""
 
-    def __init__(self, findings: RecordedFindings, runs_ns: Sequence[int]) -> None:
-        """`runs_ns` are as in RecordedFindings.open_at."""
-        self._findings, self._runs_ns = findings, runs_ns
-        self._at_ns, self._known = 0, dict[str, int]()
+    @lru_cache(1)
+    def begins(at_ns: int) -> Mapping[str, Mapping[str, Any]]:
+        times_ns = (at_ns + _EARLIER_NS, at_ns)
+        notes = (each for time_ns in times_ns for each in findings.open_at(runs_ns, time_ns))
+        return {
+            finding_key(note): note.finding
+            for note in notes
+            if isinstance(note.finding.get("since_ns"), int)
+        }
 
-    def __call__(self, at_ns: int) -> Mapping[str, int]:
-        """By key, when the findings began that were open at a time, or up to 10 s later."""
-        if at_ns != self._at_ns:
-            times_ns = (at_ns + _EARLIER_NS, at_ns)
-            notes = (each for t in times_ns for each in self._findings.open_at(self._runs_ns, t))
-            begins = ((finding_key(note), note.finding.get("since_ns")) for note in notes)
-            self._known = {key: since for key, since in begins if isinstance(since, int)}
-            self._at_ns = at_ns
-        return self._known
+    return begins
 
 
 def finding_key(note: Note) -> str:

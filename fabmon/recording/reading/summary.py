@@ -6,8 +6,10 @@ import datetime
 from collections import Counter
 
 import msgspec
+import numpy as np
 
-from fabmon.fabric.time_wording import interval, utc
+from fabmon.fabric.tick import STALE_READS
+from fabmon.fabric.time_wording import SECOND_NS, duration, interval, utc
 from fabmon.fabric.wire.messages import printable
 from fabmon.fabric.wording import byte_count, plural
 from fabmon.recording.format.records import Note
@@ -16,6 +18,7 @@ from fabmon.recording.reading.reader import Recording
 NOT_CHECKED = "not checked for damage, which takes long: run fabmon verify"
 _EVENTS_SHOWN = 30
 _LOSSES_SHOWN = 5
+_GAPS_SHOWN = 5
 
 
 class SummaryEvent(msgspec.Struct, frozen=True):
@@ -39,6 +42,14 @@ class LostPart(msgspec.Struct, frozen=True):
     text: str
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """A time without ticks, as between the sessions of a recording that was continued: from the
+    tick before it to the tick after it."""
+
+    start: datetime.datetime
+    end: datetime.datetime
+
+
 class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one file. `frames` counts frames by kind. `lost` is what cannot be read, as
     far as it was noticed; `checked` says whether all checksums were compared. `lost_bytes` are its
@@ -55,6 +66,7 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     interval_s: float
     ticks: int
+    gaps: tuple[Gap, ...]
     nodes: int
     bookmarks: int
     findings: int
@@ -67,24 +79,34 @@ class RecordingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """The summary as lines for a person."""
-        span = "no ticks"
+        why = "can be read" if self.lost else "is recorded"
+        span = f"no tick {why}: no time is known"
         if self.start is not None and self.end is not None:
             lasts = datetime.timedelta(seconds=round((self.end - self.start).total_seconds()))
-            span = f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts})"
+            span = (
+                f"{self.start:%Y-%m-%d %H:%M:%SZ} to {self.end:%Y-%m-%d %H:%M:%SZ} ({lasts}),"
+                f" {plural(self.ticks, 'tick')}, one every {interval(self.interval_s)}"
+            )
         state = "complete" if self.closed else "being written, or the recorder was killed"
         # The end of a file that grows may be a frame in progress.
         if any(self.closed or each.end != self.bytes for each in self.lost):
             state = "damaged" if self.closed else f"damaged, {state}"
         rows = [
-            (
-                "time",
-                f"{span}, {plural(self.ticks, 'tick')}, one every {interval(self.interval_s)}",
-            ),
+            ("time", span),
             ("nodes", str(self.nodes)),
             ("size", f"{byte_count(self.bytes)}, {state}"),
             ("events", f"findings: {self.findings}, bookmarks: {self.bookmarks}"),
             ("by", f"{self.tool or '?'} on {self.recorder or '?'}, sessions: {self.sessions}"),
         ]
+        gaps = [
+            f"{each.start:%m-%d %H:%M:%SZ} to {each.end:%m-%d %H:%M:%SZ}"
+            f" ({duration((each.end - each.start).total_seconds())})"
+            for each in self.gaps[:_GAPS_SHOWN]
+        ]
+        if gaps:
+            more = len(self.gaps) - _GAPS_SHOWN
+            gaps += [f"and {more} more: --format json lists all of them"] if more > 0 else []
+            rows[1:1] = [("gap" if len(self.gaps) == 1 else "gaps", "; ".join(gaps))]
         if self.title:
             rows.insert(0, ("title", self.title))
         if self.lost_bytes:
@@ -122,6 +144,7 @@ def summarise(recording: Recording) -> RecordingSummary:
         sessions=len(recording.sessions),
         interval_s=recording.interval_s,
         ticks=len(times_ns),
+        gaps=_gaps(recording, times_ns),
         nodes=len(recording.hosts),
         bookmarks=sum(note.kind == "bookmark" for note in notes),
         findings=sum(note.change == "open" for note in notes),
@@ -134,6 +157,17 @@ def summarise(recording: Recording) -> RecordingSummary:
         lost=tuple(LostPart(each.offset, each.end, each.text) for each in recording.losses),
         checked=recording.is_checked,
         frames=dict(sorted(Counter(e.header.kind for e in recording.entries()).items())),
+    )
+
+
+def _gaps(recording: Recording, times_ns: list[int]) -> tuple[Gap, ...]:
+    """The times without ticks, by time: longer than what makes a sample stale, at the longest
+    interval of the sessions."""
+    longest_ns = max(each.interval_s for each in recording.sessions) * STALE_READS * SECOND_NS
+    by_time = np.sort(np.array(times_ns, np.int64))
+    return tuple(
+        Gap(utc(int(by_time[place])), utc(int(by_time[place + 1])))
+        for place in np.flatnonzero(np.diff(by_time) > longest_ns)
     )
 
 

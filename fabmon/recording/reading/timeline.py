@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,57 +21,14 @@ from fabmon.recording.format.errors import NotARecording, RecordingError
 from fabmon.recording.format.minutes import Minute
 from fabmon.recording.format.records import SUFFIX, Note, lost_statuses, with_opening_state
 from fabmon.recording.reading.frame_reader import Loss, ProgressCallback, ignore_progress
+from fabmon.recording.reading.merging import merge_begun, merged_minutes
 from fabmon.recording.reading.open_files import OpenFiles
+from fabmon.recording.reading.overlap import parts_of_others, read_from
 from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.tick_numbers import TickNumbers
 from fabmon.recording.reading.view import FileView
 
 T = TypeVar("T")
-
-_TimeAndNumber = tuple[int, int]
-
-
-class TickNumbers:
-    """Offsets that make the tick numbers of several runs consistent, with gaps between the runs.
-
-    The ticks of a run keep their steps. The number of its first tick follows from its time, and
-    stays the same for the lifetime of this object. Numbering each tick by its time could give two
-    ticks one number: the first ticks of a run may follow each other faster than later ones.
-    """
-
-    def __init__(self) -> None:
-        self._offsets: dict[int, int] = {}
-        self._origin_ns: int | None = None
-
-    def offset(self, files: Sequence[Recording], file: Recording, session: int) -> int:
-        """What to add to the numbers of the ticks of a file's session."""
-        run_ns = file.sessions[session].run_started_ns
-        if run_ns not in self._offsets:
-            self._add_runs(files)
-        return self._offsets.get(run_ns, 0)
-
-    def _add_runs(self, files: Sequence[Recording]) -> None:
-        """Give every new run an offset that puts it after all runs that ended before."""
-        last = (0, 0)
-        for (first_ns, first), run_ns, (until_ns, end) in _runs(files):
-            if self._origin_ns is None:
-                self._origin_ns = first_ns
-            if run_ns not in self._offsets:
-                interval_ns = files[0].interval_s * 1e9
-                number = round((first_ns - self._origin_ns) / interval_ns)
-                if first_ns > last[0] > 0:
-                    number = max(number, last[1] + 1)
-                self._offsets[run_ns] = number - first
-            last = max(last, (until_ns, self._offsets[run_ns] + end))
-
-
-def _runs(files: Sequence[Recording]) -> list[tuple[_TimeAndNumber, int, _TimeAndNumber]]:
-    """For each run: its first tick, when the run began, its last tick; by time."""
-    runs: dict[int, list[_TimeAndNumber]] = {}
-    for file in files:
-        for number, session in enumerate(file.sessions):
-            ends = file.read(partial(FileView.ends, session=number))
-            runs.setdefault(session.run_started_ns, []).extend(ends)
-    return sorted((min(ends), run_ns, max(ends)) for run_ns, ends in runs.items() if ends)
 
 
 class Timeline:
@@ -93,7 +49,12 @@ class Timeline:
         """
         self._paths = paths
         self._open_files = OpenFiles()
+        self.every_file: list[Recording] = []
+        """By their first ticks, those without any at the end."""
         self.files: list[Recording] = []
+        """Those whose ticks are read: without `_parts`, of which another one has every tick."""
+        self._parts: frozenset[Recording] = frozenset()
+        self._begins_ns: dict[Recording, int] = {}
         self._numbers = TickNumbers()
         self._unreadable: dict[Path, Loss] = {}
         try:
@@ -104,12 +65,12 @@ class Timeline:
 
     def close(self) -> None:
         """Close the files."""
-        for each in self.files:
+        for each in self.every_file:
             each.close()
 
     def _open(self, paths: Sequence[Path], on_progress: ProgressCallback) -> None:
         """Open files that are new, close those that are gone, and sort all by time."""
-        known = {each.path: each for each in self.files}
+        known = {each.path: each for each in self.every_file}
         wanted = frozenset(paths)
         for path, each in known.items():
             if path not in wanted:
@@ -127,8 +88,14 @@ class Timeline:
             for path, loss in self._unreadable.items():
                 raise NotARecording(f"{path}: {loss.text}")
             raise NotARecording(f"{(*paths, *self._paths)[0]}: the file was removed")
-        # In one assignment: other threads read the list.
-        self.files = sorted(files, key=lambda each: (each.start_ns or LATEST_NS, str(each.path)))
+        if files != list(known.values()):
+            self._parts = frozenset(parts_of_others(files))
+            self._begins_ns = read_from(each for each in files if each not in self._parts)
+        # In one assignment each: other threads read the lists.
+        self.every_file = sorted(
+            files, key=lambda each: (each.start_ns or LATEST_NS, str(each.path))
+        )
+        self.files = [each for each in self.every_file if each not in self._parts]
         self._single = (
             len(self.files) == 1
             and len(self.files[0].sessions) == 1
@@ -161,6 +128,10 @@ class Timeline:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def begin_ns(self, file: Recording) -> int:
+        """From when on a file is read: 0, or later where another one has its beginning."""
+        return self._begins_ns.get(file, 0)
+
     @property
     def start_ns(self) -> int:
         """Time of the first tick; 0 without ticks."""
@@ -179,8 +150,13 @@ class Timeline:
     @property
     def run_starts_ns(self) -> tuple[int, ...]:
         """When the recorders of these files were started, by time."""
-        sessions = (session for file in self.files for session in file.sessions)
-        return tuple(sorted({session.run_started_ns for session in sessions}))
+        runs_ns = {
+            session.run_started_ns
+            for file in self.files
+            for session in file.sessions
+            if session.run_started_ns >= self.begin_ns(file)
+        }
+        return tuple(sorted(runs_ns))
 
     @property
     def hosts(self) -> list[Host]:
@@ -200,7 +176,7 @@ class Timeline:
     @property
     def losses(self) -> list[tuple[Path, Loss]]:
         """What could not be read so far."""
-        losses = [(each.path, loss) for each in self.files for loss in each.losses]
+        losses = [(each.path, loss) for each in self.every_file for loss in each.losses]
         return [*losses, *self._unreadable.items()]
 
     @property
@@ -225,10 +201,10 @@ class Timeline:
         has_grown = sum([each.refresh() for each in self.files]) > 0
         if not any(path.is_dir() for path in self._paths):
             return has_grown
-        before = [each.path for each in self.files]
+        before = [each.path for each in self.every_file]
         with suppress(RecordingError, OSError):  # Not begun yet, or just removed: try next time.
             self._open(files_of(self._paths), ignore_progress)
-        return has_grown or before != [each.path for each in self.files]
+        return has_grown or before != [each.path for each in self.every_file]
 
     def ticks(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> Iterator[Tick]:
         """All ticks from a time up to and including another.
@@ -245,7 +221,9 @@ class Timeline:
 
         There is one of each file that was being written at the time.
         """
-        before = [each for each in self.files if each.start_ns and each.start_ns < at_ns]
+        before = [
+            each for each in self.files if 0 < max(each.start_ns, self.begin_ns(each)) < at_ns
+        ]
         within = [each for each in before if each.until_ns >= at_ns] or before[-1:]
         known = [(each, tick) for each in within if (tick := each.prime(at_ns)) is not None]
         if self._single:
@@ -265,20 +243,24 @@ class Timeline:
 
     def notes(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> list[Note]:
         """Bookmarks and changes of findings as they were reported at the time, by time."""
-        notes = [note for each in self.files for note in each.notes(from_ns, until_ns)]
+        notes = [
+            note
+            for each in self.files
+            for note in each.notes(max(from_ns, self.begin_ns(each)), until_ns)
+        ]
         return sorted(notes, key=lambda note: note.time_ns)
 
     def job_reports(self, until_ns: int = LATEST_NS) -> Iterator[JobReport]:
         """What schedulers reported up to a time, of each file by time."""
         for file in self.files:
-            state = file.state(file.start_ns)
+            begin_ns = self.begin_ns(file)
+            state = file.state(max(file.start_ns, begin_ns))
             yield from [state.jobs] if state.jobs else []
-            yield from (each.jobs for each in file.events(0, until_ns) if each.jobs)
+            yield from (each.jobs for each in file.events(begin_ns, until_ns) if each.jobs)
 
     def minutes(self, from_ns: int = 0, until_ns: int = LATEST_NS) -> Iterator[Minute]:
-        """The recorded highest and mean values of each minute."""
-        for each in self.files:
-            yield from each.minutes(from_ns, until_ns)
+        """The recorded highest and mean values of each minute, by time, see merged_minutes."""
+        return merged_minutes(self.files, self.begin_ns, from_ns, until_ns)
 
     def strip(self, from_ns: int, until_ns: int, bins: int) -> Floats:
         """[bins] utilisation of the busiest link of the fabric in each; NaN where none is known."""
@@ -302,15 +284,23 @@ class Timeline:
     def _by_time(self, from_ns: int, until_ns: int) -> Iterator[tuple[int, int, Tick]]:
         """Ticks with the numbers of their file and session."""
         files = self.files
-        not_begun = {number for number, each in enumerate(files) if each.start_ns >= from_ns}
+        begins_ns = [self.begin_ns(each) for each in files]
+        not_begun = {
+            number
+            for number, each in enumerate(files)
+            if each.start_ns >= from_ns and not begins_ns[number]
+        }
         before = -1
         streams = sorted(
-            (begin_ns, number)
+            (max(begin_ns, begins_ns[number]), number)
             for number, each in enumerate(files)
             for begin_ns, end_ns in [each.range_ns]
-            if end_ns >= from_ns and begin_ns <= until_ns
+            if end_ns >= from_ns and max(begin_ns, begins_ns[number]) <= until_ns
         )
-        due = ((at_ns, _stream(n, files[n], from_ns, until_ns)) for at_ns, n in streams)
+        due = (
+            (at_ns, _stream(n, files[n], max(from_ns, begins_ns[n]), until_ns))
+            for at_ns, n in streams
+        )
         for _, number, session, tick in merge_begun(due, lambda each: each[:3]):
             extended = tick
             if number in not_begun and not session:
@@ -332,33 +322,6 @@ class Timeline:
             self.files[file].read(FileView.watched)[session] for file, session in (before, now)
         ]
         return lost_statuses(watched[0], watched[1], time_ns)
-
-
-def merge_begun(
-    streams: Iterable[tuple[int, Iterator[T]]], key: Callable[[T], tuple[int, ...]]
-) -> Iterator[T]:
-    """Merge sorted streams, each given with a time that its first key is not before, by that time.
-
-    A stream is begun when it is due: of thousands of files, only those of one time are read at
-    once. `key` returns a time first, and ends with what differs between streams.
-    """
-    waiting = iter(streams)
-    due = next(waiting, None)
-    begun: list[tuple[tuple[int, ...], T, Iterator[T]]] = []
-
-    def begin(stream: Iterator[T]) -> None:
-        for item in stream:
-            heapq.heappush(begun, (key(item), item, stream))
-            return
-
-    while begun or due is not None:
-        while due is not None and (not begun or due[0] <= begun[0][0][0]):
-            begin(due[1])
-            due = next(waiting, None)
-        if begun:
-            _, item, stream = heapq.heappop(begun)
-            yield item
-            begin(stream)
 
 
 def _report_after(before: int, on_progress: ProgressCallback, done: float) -> None:

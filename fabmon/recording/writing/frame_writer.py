@@ -58,7 +58,12 @@ class FrameWriter:
             if error.errno != errno.ELOOP:
                 raise
             raise OSError(errno.ELOOP, "a link: name the file itself", str(path)) from None
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+        found = os.fstat(self._fd)
+        if found.st_uid != os.geteuid() and not is_new:
+            # Who put an empty file there could read what is recorded.
+            os.close(self._fd)
+            raise OSError(errno.EACCES, "owned by another user", str(path))
+        if not stat.S_ISREG(found.st_mode):
             os.close(self._fd)
             raise OSError(
                 errno.EINVAL, "not a file: a recording is also read, and extended", str(path)

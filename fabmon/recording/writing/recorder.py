@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fabmon.fabric.node_metadata import NodeMetadata
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.private_files import make_directory
 from fabmon.recording.format.errors import RecordingError
-from fabmon.recording.format.records import NodeMetadata, Note, RecordedState, SessionRecord
+from fabmon.recording.format.records import Note, RecordedState, SessionRecord
 from fabmon.recording.writing.segments import Segments
 from fabmon.recording.writing.writer import Writer, resume
 
@@ -32,6 +33,8 @@ _MOST_INTERVALS = 3
 """Intervals that pass at most from tick to tick: a clock that was set adds no more."""
 _RETRY_S = 5.0
 _CLOSE_S = 10.0
+_ANSWER_S = 5.0
+"""Seconds that a write may take until it is said that the disk does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ class Recorder:
         self._session = session
         self._queue: queue.SimpleQueue[_Item | Note | None] = queue.SimpleQueue()
         # Each is counted by one thread.
-        self._frames_queued = self._frames_taken = 0
+        self._frames_queued = self._frames_taken = self._accepted = 0
+        self._writing_since_s: float | None = None
         self._writer: Writer | None = None
         self._state: RecordedState | None = None
         self._began_ns = session.started_ns
@@ -132,12 +136,17 @@ class Recorder:
         self, tick: Tick, snapshot: Snapshot | None = None, notes: Sequence[Note] = ()
     ) -> None:
         """Queue a tick, its snapshot and the changes of findings in it. Returns at once."""
+        self._accepted += 1
         frames = self._frames_queued - self._frames_taken + len(tick.frames)
         if self.waiting >= _MAX_QUEUED or (self.waiting and frames > _MAX_QUEUED_FRAMES):
             self._count_lost(1)
             self._set_trouble("the disk is too slow: ticks are not recorded")
             self._unqueued.add(tick, notes)
             return
+        since_s = self._writing_since_s
+        if since_s is not None and time.monotonic() - since_s >= _ANSWER_S:
+            at_most = f"ticks wait in memory, at most {_MAX_QUEUED}"
+            self._set_trouble(f"the disk does not answer: {at_most}")
         pending, self._unqueued = self._unqueued, PendingMetadata()
         self._frames_queued += len(tick.frames)
         kept = None if snapshot is None else _without_values(snapshot)
@@ -158,10 +167,13 @@ class Recorder:
         self._queue.put(note)
 
     def close(self) -> RecorderStatus:
-        """Write what is queued and complete the file, within 10 s; returns the final status."""
+        """Write what is queued and complete the file, within 10 s; returns the final status. What
+        the disk has not taken by then is lost."""
         self._queue.put(None)
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
+            with self._lock:
+                self._count_lost(self._accepted - self.status.ticks - self.status.lost_ticks)
             self._set_trouble("the disk does not answer: the last ticks may be missing")
         return self.status
 
@@ -169,6 +181,7 @@ class Recorder:
         while (item := self._queue.get()) is not None:
             if isinstance(item, _Item):
                 self._frames_taken += len(item.tick.frames)
+            self._writing_since_s = time.monotonic()
             try:
                 self._take(item)
             except OSError as error:
@@ -178,6 +191,7 @@ class Recorder:
             except Exception as error:
                 _LOG.exception("internal error while recording")
                 self._drop_writer(f"internal error: {error}")
+            self._writing_since_s = None
         if self._writer is not None:
             try:
                 self._writer.close()

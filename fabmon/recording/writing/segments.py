@@ -106,7 +106,7 @@ class Segments:
         keep_s, room = self.rotation.keep_s, self.rotation.keep_bytes
         if room is not None:
             # The current file will grow until the next one begins.
-            room -= max(_size(current), self.rotation.every_bytes or 0)
+            room -= max(size_of(current), self.rotation.every_bytes or 0)
         places = {path: place for place, path in enumerate(finished)}
         contents = [each for each in map(self._content, self.files()) if each.path != current]
         readable = [each for each in contents if each.last_ns is not None]
@@ -134,7 +134,7 @@ class Segments:
 
     def _content(self, path: Path) -> _Content:
         """What is in a file, read again when its size changes; why it is left alone is logged."""
-        size = _size(path)
+        size = size_of(path)
         known = self._contents.get(path)
         if known is not None and known.size == size and not known.is_again:
             return known
@@ -181,7 +181,7 @@ class Segments:
         return self.path.suffix or SUFFIX
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """The size of a file in bytes; 0 where there is none."""
     try:
         return path.stat().st_size

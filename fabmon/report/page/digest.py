@@ -14,9 +14,10 @@ from fabmon.analysis.iteration.results import JobIteration
 from fabmon.analysis.recent_load import RecentLoad, full_port_ticks
 from fabmon.analysis.scene import Event, Scene
 from fabmon.fabric.filter import Mask
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.model import DOWNLINK, RAIL, UPLINK, Fabric, Port
 from fabmon.fabric.moved_times import moved
-from fabmon.fabric.snapshot import HEAT, MOST_OF_LINE_RATE, Snapshot, has_line_rates, unknown_ports
+from fabmon.fabric.snapshot import MOST_OF_LINE_RATE, Snapshot, has_line_rates, unknown_ports
 from fabmon.fabric.time_wording import DAY_NS
 from fabmon.history.bins import PortBins
 

@@ -160,7 +160,8 @@ def levels(found: Fluctuation) -> Markup:
     shown, more = largest_steps(found, kinds, _MOST_STEPS)
     rows = [each for kind in (ALL, JOB) for each in found.of(kind) if each.spread is not None]
     rows += [each for _, each in shown if each not in rows]
-    rows = list({(each.kind, each.name): each for each in rows}.values())[:_MOST_CURVES]
+    every = list({(each.kind, each.name): each for each in rows}.values())
+    rows = every[:_MOST_CURVES]
     if not rows:
         return tag("p", "No communication.", class_="muted")
     measured: Markup = tag("p", NO_STEP)
@@ -174,12 +175,14 @@ def levels(found: Fluctuation) -> Markup:
                 else None,
             ]
         )
-    return joined([_curves(found, rows), measured])
+    rest = len(every) - len(rows)
+    none = tag("p", f"{plural(rest, 'more curve')} not drawn.", class_="muted") if rest else None
+    return joined([_curves(found, rows), none, measured])
 
 
 def _curves(found: Fluctuation, rows: list[Subject]) -> Markup:
     bottom = _CURVE_TOP + _CURVE_ROW * len(rows)
-    parts = [time_grid(found.from_ns, found.until_ns, 0, bottom)]
+    parts = [time_grid(found.from_ns, found.until_ns, bottom)]
     for place, subject in enumerate(rows):
         parts += _curve(found, subject, _CURVE_TOP + _CURVE_ROW * place)
     return tag(
@@ -276,7 +279,7 @@ def _table(found: Fluctuation, kind: str) -> Markup | None:
     """The subjects of one kind with their numbers; None where there are none."""
     measured = [each for each in found.of(kind) if each.spread is not None]
     if kind in (LINK, PAIR):
-        measured.sort(key=lambda each: -(each.spread.cov if each.spread else 0.0))
+        measured.sort(key=lambda each: -((each.spread and each.spread.cov) or 0.0))
     if not measured:
         return None
     if kind == RAIL:

@@ -76,8 +76,9 @@ def time_position(time_ns: int, from_ns: int, until_ns: int) -> float:
     return CHART_LEFT + (CHART_WIDTH - CHART_LEFT) * min(1.0, max(0.0, share))
 
 
-def time_grid(from_ns: int, until_ns: int, top: float, bottom: float) -> Markup:
-    """Vertical lines at round times, with labels below; with dates where it is more than a day."""
+def time_grid(from_ns: int, until_ns: int, bottom: float) -> Markup:
+    """Vertical lines down to `bottom` at round times, with labels below; with dates where it is
+    more than a day."""
     is_dated = until_ns - from_ns > DAY_NS
     step_s = next(
         (s for s in _STEPS_S if (until_ns - from_ns) / 1e9 / s <= _MOST_LABELS), _STEPS_S[-1]
@@ -89,7 +90,7 @@ def time_grid(from_ns: int, until_ns: int, top: float, bottom: float) -> Markup:
     parts = []
     while at_ns <= until_ns:
         x = time_position(at_ns, from_ns, until_ns)
-        parts.append(tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"))
+        parts.append(tag("line", x1=x, x2=x, y1=0, y2=bottom, class_="grid"))
         if x < CHART_WIDTH - 20:
             label = utc(at_ns).strftime(style)
             parts.append(tag("text", label, x=x + 3, y=bottom + 13, class_="axis"))

@@ -108,6 +108,7 @@ def recording(digest: Digest, sources: Sequence[ReportSource]) -> Markup:
             table(("file", "size", "made by", "on"), rows),
             tag("p", tag("b", "Could not be read: ")) if losses else None,
             tag("ul", *(tag("li", loss) for loss in losses[:_MOST])) if losses else None,
+            _rest(len(losses), "part"),
         ]
     )
 
@@ -193,7 +194,18 @@ def topology(digest: Digest) -> Markup:
             )
             if away
             else None,
+            _rest(len(away), "node"),
         ]
+    )
+
+
+def _rest(count: int, noun: str) -> Markup | None:
+    """How many of so many are not listed; None where all are."""
+    left = count - _MOST
+    return (
+        tag("p", f"{plural(left, f'more {noun}')} not listed.", class_="muted")
+        if left > 0
+        else None
     )
 
 

@@ -42,7 +42,7 @@ def timeline(digest: Digest) -> Markup:
     top = events_top + (16 if digest.events else 0)
     bottom = top + _ROW * len(shown) + 4
     parts = [
-        time_grid(bins.from_ns, bins.until_ns, 0, bottom),
+        time_grid(bins.from_ns, bins.until_ns, bottom),
         tag("text", "Busiest link", x=0, y=14, class_="name"),
         tag("text", "highest share of line rate", x=0, y=28, class_="axis"),
         tag("text", "100 %", x=CHART_LEFT - 6, y=10, class_="axis", text_anchor="end"),

@@ -7,6 +7,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widget import Widget
@@ -19,7 +20,7 @@ from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui import keys
 from fabmon.tui.containment import Contained, ContainingApp, view_of
 from fabmon.tui.drawings import DrawingEnded
-from fabmon.tui.line import FindingTarget, Line, Span, being_read, line, wrap
+from fabmon.tui.line import FindingTarget, Line, Span, being_read, line, width_of, wrap
 from fabmon.tui.palette import Palette
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.text.draw_context import DrawContext
@@ -131,7 +132,12 @@ class ViewScreen(Contained, Screen[None]):
         if self.has_class("-typing"):
             shown = menu_footer(_FILTER_KEYS, width, self.palette)
         else:
-            shown = footer(self.VIEW, width, self.palette, is_past, refused, table)
+            # A message is in the place of the first keys, with a cell on each side.
+            said = cell_len(state.message) + 2 if state.message else 0
+            room = width - said
+            keys_shown = footer(self.VIEW, room, self.palette, is_past, refused, table)
+            beside = keys_shown.spans if width_of(keys_shown.spans) <= room else ()
+            shown = Line(((" " * said, self.palette.text), *beside))
         self.put("#footer", [shown])
         self._paint_caption(width)
         typed = self.query_one(FilterBar).typed
@@ -163,8 +169,6 @@ class ViewScreen(Contained, Screen[None]):
         parts = parts[: max(1, self.size.height // 8)]
         caption = self.put("#caption", [line((f" {each}", self.palette.strong)) for each in parts])
         if len(parts) != self._caption_lines:
-            for lines in range(1, 4):
-                self.set_class(min(len(parts), 3) == lines, f"-tip-{lines}")
             self._caption_lines = len(parts)
             self.resize(caption, len(parts))
 

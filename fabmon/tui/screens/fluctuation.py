@@ -8,7 +8,6 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.worker import Worker
 
@@ -23,7 +22,7 @@ from fabmon.tui import keys
 from fabmon.tui.bindings import bindings
 from fabmon.tui.line import Line, Span, SubjectTarget
 from fabmon.tui.screen_state import ScreenState
-from fabmon.tui.screens.base import LineScreen
+from fabmon.tui.screens.line_screens import DetailedScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages import fluctuation
 from fabmon.tui.text.pages.fluctuation import hours
@@ -68,7 +67,7 @@ class StudyRequest(NamedTuple):
         return grown_ns >= least_ns
 
 
-class FluctuationScreen(LineScreen):
+class FluctuationScreen(DetailedScreen):
     """Studies bandwidth in a thread; until a study is done, the last one is shown with its range.
 
     Live, it studies the last minutes every ten seconds; of a recording all of it, or the marked
@@ -76,6 +75,7 @@ class FluctuationScreen(LineScreen):
     """
 
     VIEW = "fluctuation"
+    DETAILS = "hours"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(keys.FLUCTUATION)]
 
     def __init__(self, screen_state: ScreenState, past: RecordedPast | None = None) -> None:
@@ -89,20 +89,6 @@ class FluctuationScreen(LineScreen):
         self._progress = 0.0
         self._error = ""
         self._wanted_subject: SubjectTarget | None = None
-
-    def body(self) -> ComposeResult:
-        """Title, lines, and the hours of the selected line."""
-        yield from super().body()
-        yield Painted(id="hours")
-
-    def draw(self, ctx: DrawContext) -> None:
-        """Draw the lines and the hours of the selected one."""
-        super().draw(ctx)
-        view = self.query_one("#lines", LineView)
-        if self._wanted_subject is not None and self._done is not None:
-            view.select(self._wanted_subject)
-            self._wanted_subject = None
-        self._draw_hours(ctx)
 
     def go_to(self, target: SubjectTarget) -> None:
         """Put the cursor on a job or a rail, once it is on the page."""
@@ -141,12 +127,6 @@ class FluctuationScreen(LineScreen):
         ranges = self._ranges()
         self._selected_range = ranges[(ranges.index(self._range(ranges)) + 1) % len(ranges)]
         self.paint()
-
-    def on_highlighted(self) -> None:
-        """Draw the hours of the selected line."""
-        ctx = self.context()
-        if ctx is not None:
-            self._draw_hours(ctx)
 
     def _studying(self) -> str:
         """The study in progress and how far it is."""
@@ -236,12 +216,13 @@ class FluctuationScreen(LineScreen):
         if round(share * 100) != round(before * 100):
             self.paint()
 
-    def _draw_hours(self, ctx: DrawContext) -> None:
-        view, selected = (
-            self.query_one("#hours", Painted),
-            self.query_one("#lines", LineView).selected,
-        )
-        subject = None
+    def draw_details(self, ctx: DrawContext) -> None:
+        """Draw the hours of the selected line."""
+        view, lines = self.query_one("#hours", Painted), self.query_one("#lines", LineView)
+        if self._wanted_subject is not None and self._done is not None:
+            lines.select(self._wanted_subject)
+            self._wanted_subject = None
+        subject, selected = None, lines.selected
         if self._done is not None and selected is not None:
             targets = fluctuation.targets(ctx.scene, self._done[1])
             subject = next((each for each, target in targets if target == selected), None)

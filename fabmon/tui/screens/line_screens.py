@@ -252,7 +252,33 @@ class RasRequested(Message):
         self.nodes = nodes
 
 
-class JobsScreen(LineScreen):
+class DetailedScreen(LineScreen):
+    """Lines, and below them more about the one under the cursor, in the widget `DETAILS`."""
+
+    DETAILS: ClassVar[str] = "inspect"
+
+    def body(self) -> ComposeResult:
+        """Title, lines and details."""
+        yield from super().body()
+        yield Painted(id=self.DETAILS)
+
+    def draw(self, ctx: DrawContext) -> None:
+        """Draw title, lines and details."""
+        super().draw(ctx)
+        self.draw_details(ctx)
+
+    def draw_details(self, ctx: DrawContext) -> None:
+        """Draw the details of the line under the cursor."""
+        raise NotImplementedError
+
+    def on_highlighted(self) -> None:
+        """Draw the details of the line that is now under the cursor."""
+        ctx = self.context()
+        if ctx is not None:
+            self.draw_details(ctx)
+
+
+class JobsScreen(DetailedScreen):
     """A row for each job; opening one filters the overview to it. What RAS said of one is shown in
     their place, until it is left."""
 
@@ -264,16 +290,6 @@ class JobsScreen(LineScreen):
         self._jobs: dict[str, JobSummary] = {}
         self._answering: frozenset[str] = frozenset()
         self._ras: list[str] = []
-
-    def body(self) -> ComposeResult:
-        """The table, and the job under the cursor in words."""
-        yield from super().body()
-        yield Painted(id="inspect")
-
-    def draw(self, ctx: DrawContext) -> None:
-        """Draw the table and the job under the cursor."""
-        super().draw(ctx)
-        self._draw_details(ctx)
 
     def lines(self, ctx: DrawContext) -> list[Line]:
         """The table of jobs."""
@@ -309,13 +325,8 @@ class JobsScreen(LineScreen):
         self.paint()
         return True
 
-    def on_highlighted(self) -> None:
-        """Draw the job under the cursor."""
-        ctx = self.context()
-        if ctx is not None:
-            self._draw_details(ctx)
-
-    def _draw_details(self, ctx: DrawContext) -> None:
+    def draw_details(self, ctx: DrawContext) -> None:
+        """Draw the job under the cursor in words."""
         target = self.query_one(LineView).selected
         job = self._jobs.get(target.number) if isinstance(target, JobTarget) else None
         lines = [] if job is None else jobs.details(ctx.sized(ctx.width - 1), job)
@@ -325,7 +336,7 @@ class JobsScreen(LineScreen):
             self.resize(widget, len(lines))
 
 
-class MatrixScreen(LineScreen):
+class MatrixScreen(DetailedScreen):
     """The traffic between every pair of switches of neighbouring tiers."""
 
     VIEW = "matrix"
@@ -335,23 +346,8 @@ class MatrixScreen(LineScreen):
         self._fabric: Fabric | None = None
         self._tables: tuple[TierMatrix, ...] = ()
 
-    def body(self) -> ComposeResult:
-        """The tables, and the pair under the cursor in words."""
-        yield from super().body()
-        yield Painted(id="inspect")
-
-    def draw(self, ctx: DrawContext) -> None:
-        """Draw the tables and the pair under the cursor."""
-        super().draw(ctx)
-        self._draw_pair(ctx)
-
-    def on_highlighted(self) -> None:
-        """Draw the pair under the cursor."""
-        ctx = self.context()
-        if ctx is not None:
-            self._draw_pair(ctx)
-
-    def _draw_pair(self, ctx: DrawContext) -> None:
+    def draw_details(self, ctx: DrawContext) -> None:
+        """Draw the pair under the cursor in words."""
         target, text = self.query_one(LineView).selected, line(("", self.palette.text))
         if isinstance(target, PairTarget):
             text = matrix.pair_summary(ctx, target, _links(self._tables, target))

@@ -111,7 +111,7 @@ class OverviewScreen(OverviewPanels):
         newest, found = (state.live or timeline.scene).snapshot, None
         if self._loader is not None and has_left_memory(newest, timeline.window):
             found = trend(state, newest, self._loader, None)
-        return link_rows(ctx, chosen, newest, timeline.window, found)
+        return link_rows(ctx, chosen, newest, timeline.window, found, self._links.left_out)
 
     def _draw_grid(self, ctx: DrawContext) -> None:
         view = self.query_one("#heat", HeatGrid)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
 from fabmon.tui.cells import Look, scale
+from fabmon.tui.choices import SHARES
 from fabmon.tui.metrics import heat_metric
 from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.base import ViewScreen
@@ -153,7 +156,8 @@ class OverviewPanels(ViewScreen):
             part, whole = right.size.height, self.size.height
         choices = self.screen_state.choices
         now = choices.findings_share or round(100 * part / max(1, whole))
-        self.screen_state.choices = choices.with_findings_share(now + by)
+        share = min(max(now + by, SHARES[0]), SHARES[-1])
+        self.screen_state.choices = replace(choices, findings_share=share)
         self.paint()
 
     def maximise(self) -> None:

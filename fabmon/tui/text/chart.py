@@ -48,32 +48,19 @@ def spark(values: Floats, columns: int, top: float) -> str:
 
 def bars(values: Floats, columns: int, rows: int, top: float) -> list[str]:
     """The curve in `rows` rows of blocks, from the highest row down."""
-    parts = resample(values, columns)
-    known = np.isfinite(parts)
-    scaled = np.where(known, parts, 0) / (top if top > 0 else 1)
-    eighths = np.clip(np.ceil(scaled * rows * 8), 1, rows * 8).astype(int)
-    first = int(np.argmax(known)) if known.any() else columns
+    eighths = levels(values, columns, rows * 8, top)
+    first = int(np.argmax(eighths > 0)) if eighths.any() else columns
     lines = []
     for row in range(rows - 1, -1, -1):
-        fill = np.where(known, np.clip(eighths - row * 8, 0, 8), 0)
-        chars = [BLOCKS[level] for level in fill.tolist()]
-        if row == 0:
-            chars = [
-                char if here else (GAP if place > first else " ")
-                for place, (char, here) in enumerate(zip(chars, known.tolist(), strict=True))
-            ]
-        lines.append("".join(chars))
+        chars = [BLOCKS[level] for level in np.clip(eighths - row * 8, 0, 8).tolist()]
+        lines.append("".join(chars if row else _with_gaps(chars, first)))
     return lines
 
 
 def braille(values: Floats, columns: int, rows: int, top: float) -> list[str]:
     """A filled curve of two by four dots a cell, from the highest row down."""
-    parts = resample(values, columns * 2)
-    known = np.isfinite(parts)
-    scaled = np.where(known, parts, 0) / (top if top > 0 else 1)
-    heights = np.clip(np.ceil(scaled * rows * 4), 1, rows * 4).astype(int)
-    heights[~known] = 0
-    first = int(np.argmax(known)) // 2 if known.any() else columns
+    heights = levels(values, columns * 2, rows * 4, top)
+    first = int(np.argmax(heights > 0)) // 2 if heights.any() else columns
     lines = []
     for row in range(rows - 1, -1, -1):
         dots: NDArray[np.intp] = np.clip(heights - row * 4, 0, 4)
@@ -83,20 +70,22 @@ def braille(values: Floats, columns: int, rows: int, top: float) -> list[str]:
             for x in range(columns)
         ]
         chars = [chr(0x2800 + bit) if bit else " " for bit in bits]
-        if row == 0:
-            chars = [
-                GAP if char == " " and place > first else char for place, char in enumerate(chars)
-            ]
-        lines.append("".join(chars))
+        lines.append("".join(chars if row else _with_gaps(chars, first)))
     return lines
+
+
+def _with_gaps(chars: list[str], first: int) -> list[str]:
+    """The lowest row of a curve whose first value is in column `first`."""
+    return [GAP if char == " " and place > first else char for place, char in enumerate(chars)]
 
 
 def levels(values: Floats, columns: int, rows: int, top: float) -> NDArray[np.intp]:
     """[columns]: the rows that the curve reaches: at least 1 where it is known, else 0."""
     parts = resample(values, columns)
-    scaled = np.nan_to_num(parts) / (top if top > 0 else 1)
+    known = np.isfinite(parts)
+    scaled = np.where(known, parts, 0) / (top if top > 0 else 1)
     reached = np.clip(np.ceil(scaled * rows), 1, rows).astype(np.intp)
-    return np.where(np.isnan(parts), 0, reached)
+    return np.where(known, reached, 0)
 
 
 def thin_bar(share: float, width: int) -> str:

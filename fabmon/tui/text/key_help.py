@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -20,7 +21,7 @@ _EXITS = ("back", "close")
 _FIRST = ("open", "waterfall")
 """Actions that stay in the footer, before the keys that move through time."""
 _LAST = ("help", *_EXITS)
-_VIEWS = keys.Key("next_view", "", "1-7", "", label="views")
+_VIEWS = keys.Key("next_view", "", "", label="views", only_shown="1-7")
 """One entry in the footer for the keys of the views."""
 
 
@@ -98,7 +99,7 @@ def _views(table: Sequence[keys.Key]) -> keys.Key:
         if key.action in [f"view('{v}')" for v in keys.ROOT_VIEWS]
     ]
     usual = [str(number) for number in range(1, len(keys.ROOT_VIEWS) + 1)]
-    return _VIEWS if firsts == usual else replace(_VIEWS, shown="/".join(firsts))
+    return _VIEWS if firsts == usual else replace(_VIEWS, only_shown="/".join(firsts))
 
 
 def _place(key: keys.Key, view: str) -> int:
@@ -162,6 +163,8 @@ _COLUMN_GAP = 3
 _NOT_FOUND = "no key and no word of help contains that"
 _KEY, _WHAT = 12, 14
 """Columns of a key, and of what the mouse does."""
+_ENTRY, _MOST_COLUMNS = 19, 6
+"""Cells of a key and its name, at least: four of them in a terminal of 80; and how many at most."""
 
 
 def help_page(
@@ -171,11 +174,13 @@ def help_page(
     table: Sequence[keys.Key] = KEYS,
     search: str = "",
 ) -> list[Line]:
-    """The whole of help: keys and words, side by side where the terminal is wide.
+    """The whole of help: all keys of a view by their names, on one page of 80 x 24; then keys and
+    words in sentences, side by side where the terminal is wide.
 
     With `search` it is only the entries that contain all of its words.
     """
     about = [line((f" {part}", palette.text)) for part in wrap(_ABOUT[view], width - 2)]
+    about = [*_sheet(view, width, palette, table), line(("", palette.text)), *about]
     column = width if width < _TWO_COLUMNS else (width - _COLUMN_GAP) // 2
     sought = search.casefold().split()
     left, right = _keys(view, column, palette, table, sought), _words(column, palette, sought)
@@ -184,6 +189,23 @@ def help_page(
     if width < _TWO_COLUMNS:
         return [*about, *left, *right]
     return [*about, *_side_by_side(left, right, column, palette)]
+
+
+def _sheet(view: str, width: int, palette: Palette, table: Sequence[keys.Key]) -> list[Line]:
+    """The keys of a view, each by its first key and its name, in columns from top to bottom."""
+    columns = max(1, min(width // _ENTRY, _MOST_COLUMNS))
+    column = width // columns
+    entries: list[tuple[Span, ...]] = []
+    for title, own in _scopes(view, table):
+        entries.append(((fit(f" {title}", column), palette.strong),))
+        for key in own:
+            first, name = key.shown.split()[0], re.sub("^(timeline|cursor)_", "", key.name)
+            what = fit(name.replace("_", " "), column - len(first) - 2)
+            entries.append(((f" {first} ", palette.key), (what, palette.text)))
+    rows = -(-len(entries) // columns)
+    return [
+        Line(tuple(span for entry in entries[row::rows] for span in entry)) for row in range(rows)
+    ]
 
 
 def _keys(
@@ -256,10 +278,17 @@ def _side_by_side(left: list[Line], right: list[Line], column: int, palette: Pal
 
 
 def _entry(word: str, text: str, column: int, width: int, palette: Palette) -> list[Line]:
-    parts = _wrapped(text, width - column - 5) or ("",)
-    first = line((f"   {fit(word, column)} ", palette.key), (parts[0], palette.text))
-    rest = [line((" " * (column + 4) + part, palette.text)) for part in parts[1:]]
-    return [first, *rest]
+    """A word, whole, and beside it its text; further lines are indented more."""
+    words = (word,) if cell_len(word) <= column else _wrapped(word, column - 1)
+    return [
+        line(
+            (f"   {fit(part if place == 0 else f' {part}' if part else '', column)} ", palette.key),
+            (about, palette.text),
+        )
+        for place, (part, about) in enumerate(
+            zip_longest(words, _wrapped(text, width - column - 5), fillvalue="")
+        )
+    ]
 
 
 @lru_cache(1024)

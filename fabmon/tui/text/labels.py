@@ -145,7 +145,7 @@ def port_summary(ctx: DrawContext, row: int | None) -> Line:
     values: list[Span] = []
     more: list[Span] = []
     if not is_down:
-        if not ctx.metric.traffic:
+        if not ctx.metric.is_traffic:
             value = ctx.metric.say(snapshot, row, ctx.choices.unit)
             if ctx.time.is_reading and value.endswith(": absent"):
                 value = f"{ctx.metric.name}: …"

@@ -45,9 +45,11 @@ class LinkRows:
 class LinkChoice:
     """Which links have a row, and their marks: `▲` those of findings that hold, `△` of others that
     were open in the timeline, then the busiest ones of each leaf, or without leaves of each host,
-    in physical order. They stay for a minute."""
+    in physical order. They stay for a minute. `left_out` is how many links of findings that hold
+    have no row."""
 
     def __init__(self) -> None:
+        self.left_out = 0
         self._chosen: tuple[MarkedLink, ...] = ()
         self._of: tuple[object, ...] = ()
 
@@ -55,11 +57,13 @@ class LinkChoice:
         """At most `count` links of a timeline that begins at `from_ns`, with their marks; none
         where no uplink or rail has a known value."""
         flagged, earlier = _links(ctx, ctx.flagged_rows), _earlier(ctx, from_ns)
+        self.left_out = max(0, len(flagged) - count)
         # With one more filter or finding the rows change at once.
         filtered = None if ctx.matched is None else ctx.choices.filter
         time = ctx.scene.snapshot.time_ns // _KEPT_NS
         of = (frozenset(flagged), tuple(earlier), count, time, filtered)
-        if self._of != of or not self._is_of(ctx):
+        # Before the first rates there is none to keep.
+        if self._of != of or not self._chosen or not self._is_of(ctx):
             self._of, self._chosen = of, _chosen(ctx, flagged, earlier, count)
         return self._chosen
 
@@ -123,9 +127,11 @@ def link_rows(
     newest: Snapshot,
     window: tuple[int, int],
     trend: Trend | None,
+    left_out: int = 0,
 ) -> LinkRows:
     """The rows of links, with their marks, over a `window` of time (from, until, in ns) in
-    `ctx.width` columns: the ticks in memory up to `newest`, the rest from the recording."""
+    `ctx.width` columns: the ticks in memory up to `newest`, the rest from the recording.
+    `left_out` is as in LinkChoice."""
     ports = [port for port, _ in chosen]
     longest = max((cell_len(port.display_name) for port in ports), default=1)
     name = min(longest, max(8, ctx.width // 5))
@@ -135,8 +141,8 @@ def link_rows(
     values = spread(_in_memory(metric, ports, newest, window), window, columns)
     is_reading = ctx.time.is_reading
     if trend is not None:
-        tier = trend.of(ports, metric.columns, metric.traffic, columns)
-        highest = measure(metric.name).of_kept(tier.highest)
+        tier = trend.of(ports, metric.columns, metric.is_traffic, columns)
+        highest = measure(metric.name).greatest(tier.highest)
         recorded = Curve(tier.wanted.from_ns, tier.wanted.until_ns, highest)
         values = np.where(np.isnan(values), spread(recorded, window, columns), values)
         is_reading |= trend.is_reading()
@@ -155,7 +161,7 @@ def link_rows(
         )
         for port, mark in chosen
     )
-    title = "Flagged and busiest links"
+    title = f"Flagged links, {left_out} more" if left_out else "Flagged and busiest links"
     if metric is not ctx.metric:
         title += f", {metric.title}"
     return LinkRows(title, texts, cells, look, before)

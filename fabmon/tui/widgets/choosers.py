@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 import numpy as np
@@ -27,7 +26,6 @@ from fabmon.tui.widgets.prompts import FRAME, MenuKeys, TypedLine, TypingScreen
 _WIDTH, _METRICS_WIDTH = 90, 100
 """Columns of the lists where the terminal is wide enough."""
 _KIND = 8
-_PRIORITY = re.compile(r"-p(\d)$")
 _HINT = "node, port, job, finding, metric, view or command: gpu012  l1u5"
 _KEYS = (("enter", "enter", "choose"), ("down", "↑ ↓", "move"), ("escape", "esc", "cancel"))
 _BEFORE_MEANING = 43
@@ -130,35 +128,6 @@ class JumpPrompt(TypingScreen[Entry | None]):
         self._draw_meaning()
 
 
-_TIME, _LINE = "% of time", "% of line rate"
-_ABOUT = {
-    "util": (_LINE, "traffic of the busier direction"),
-    "tx": (_LINE, "traffic sent"),
-    "rx": (_LINE, "traffic received"),
-    "pause": (_TIME, "paused by the neighbour, or pausing it: PFC and 802.3x"),
-    "pause-rx": (_TIME, "paused by the neighbour: congestion ahead"),
-    "pause-tx": (_TIME, "pausing the neighbour: it cannot keep up itself"),
-    "xoff": ("pauses/s", "pauses begun or ended, by the port and its neighbour"),
-    "stall": (_TIME, "InfiniBand: data waits for credits (xmit_wait)"),
-    "ecn": ("packets/s", "received packets that a full queue marked"),
-    "cnp-sent": ("packets/s", "requests to senders to slow down"),
-    "cnp": ("packets/s", "requests to slow down that were handled"),
-    "errors": ("errors/s", "symbol, CRC and link errors"),
-    "drops": ("packets/s", "packets dropped"),
-    "pcie": ("% of PCIe", "traffic of a NIC, of what its PCIe link carries"),
-    "pcie-stall": (_TIME, "the PCIe of a NIC stalled"),
-    "non-rdma": ("% of traffic", "traffic that is not RDMA"),
-}
-"""Unit and meaning of each metric; those of one priority have the ones of all priorities."""
-
-
-def _meaning(metric: HeatMetric) -> tuple[str, str]:
-    """The unit of a metric and its meaning."""
-    priority = _PRIORITY.search(metric.name)
-    unit, about = _ABOUT[metric.name.removesuffix(priority.group() if priority else "")]
-    return unit, f"priority {priority.group(1)}: {about}" if priority else about
-
-
 class MetricMenu(Contained, ModalScreen[str | None]):
     """The list of metrics. Its result is the name of the chosen one, None if cancelled."""
 
@@ -189,7 +158,7 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         box, view = self.query_one("#chooser"), self.query_one(LineView)
         box.styles.width = width + FRAME
         room = width - 1 - _BEFORE_MEANING
-        self._cut = any(cell_len(_meaning(each)[1]) > room for each in metrics)
+        self._cut = any(cell_len(each.about) > room for each in metrics)
         below = _MEANING_LINES if self._cut else 0
         most = max(4 + below + FRAME, self.size.height - 1)
         height = min(len(metrics) + 1 + below + FRAME, most)
@@ -209,22 +178,21 @@ class MetricMenu(Contained, ModalScreen[str | None]):
         target, tone = self.query_one(LineView).selected, self._palette
         if not self._cut or not isinstance(target, MetricTarget):
             return
-        unit, about = _meaning(heat_metric(target.name))
+        metric = heat_metric(target.name)
         width = min(_METRICS_WIDTH, self.size.width) - FRAME - 3
-        parts = wrap(f"{target.name}, {unit}: {about}", width)[:_MEANING_LINES]
+        parts = wrap(f"{metric.name}, {metric.unit}: {metric.about}", width)[:_MEANING_LINES]
         shown = [line((f"  {each}", tone.text)) for each in parts]
         self.query_one("#meaning", Painted).show(shown, tone.text)
 
     def _line(self, metric: HeatMetric, width: int) -> Line:
         tone = self._palette
-        unit, about = _meaning(metric)
         top = self._highest(metric)
         return line(
             ("● " if metric is self._current else "  ", tone.key),
             (fit(metric.name, 13), tone.strong),
-            (fit(unit, 16), tone.text),
+            (fit(metric.unit, 16), tone.text),
             (right(top, 10), tone.dim if top == "absent" else tone.text),
-            (f"  {fit(about, max(0, width - _BEFORE_MEANING))}", tone.dim),
+            (f"  {fit(metric.about, max(0, width - _BEFORE_MEANING))}", tone.dim),
             target=MetricTarget(metric.name),
         )
 

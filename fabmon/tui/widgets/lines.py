@@ -54,8 +54,8 @@ class SeekRequested(Message):
 class Painted(Contained, Widget):
     """Fixed lines from the top of the widget, cut to its size: header, footer, titles."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._lines: Sequence[Line] = ()
         self._base = Style()
 
@@ -123,8 +123,8 @@ class LineView(Contained, ScrollView, can_focus=True):
     class Resized(Message):
         """It has other room than its lines were made for."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._lines: Sequence[Line] = ()
         self._base = self._cursor = self._bracket = Style()
         self._places: dict[Target, tuple[int, int | None]] = {}

@@ -210,6 +210,11 @@ class TypingScreen(Contained, ModalScreen[ScreenResultType]):
             event.stop()
             self.query_one(Input).insert_text_at_cursor(event.character)
 
+    def on_paste(self, event: events.Paste) -> None:
+        """Take the first line of what was pasted before the input was there, as an input does."""
+        event.stop()
+        self.query_one(Input).insert_text_at_cursor("".join(event.text.splitlines()[:1]))
+
 
 class Prompt(TypingScreen[str | None]):
     """A question in one line. Its result is the answer, None if it was cancelled.

@@ -94,7 +94,7 @@ def agent(directory: Path, *options: str, **environment: str) -> Iterator[Agent]
     try:
         assert process.stderr is not None
         first = process.stderr.readline()
-        found = re.match(r"fabmon agent: (https?://\S+), token in (.+)\n", first)
+        found = re.match(r"fabmon: agent at (https?://\S+), token in (.+)\n", first)
         assert found is not None, first + process.stderr.read()
         yield Agent(process, found[1], Path(found[2]))
     finally:

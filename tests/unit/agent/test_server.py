@@ -8,7 +8,7 @@ import itertools
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +18,7 @@ from blockbuster import BlockBuster
 from fabmon.agent.server import Server
 from fabmon.agent.streams import ProbeState, Streams
 from fabmon.connection_limits import LimitedListener, log_file_exhaustion_once
+from fabmon.http_server import http_server
 from tests.unit.agent.probe_lines import NOW_NS, frame_line, hello_line, layout
 
 WIDE = layout("netdev", *(["netdev_rx_bytes"] * 5000))
@@ -35,6 +36,7 @@ def nothing_blocks() -> Iterator[None]:
 class Running(NamedTuple):
     state: ProbeState
     streams: Streams
+    server: Server
     port: int
 
     def say(self, raw: bytes) -> None:
@@ -65,7 +67,7 @@ async def running(
     assert runner.server is not None
     door = LimitedListener(runner.server, server.asked, server.holders, most, first_request_s)
     try:
-        yield Running(state, streams, await door.open("127.0.0.1", 0))
+        yield Running(state, streams, server, await door.open("127.0.0.1", 0))
     finally:
         door.close()
         await runner.cleanup()
@@ -143,6 +145,22 @@ async def test_a_reader_that_leaves_gives_its_place_back() -> None:
         assert len(agent.streams) == 1
         writer.close()
         await readers(agent, 0)
+
+
+async def test_a_reader_that_leaves_while_a_line_is_written_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(Streams(), last_line_s=1) as agent:
+        agent.say(hello_line(WIDE))
+        reader, writer = await agent.reader()
+        await reader.readline()
+        (transport,) = agent.server.holders
+        agent.frame(1)
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+        await readers(agent, 0)
+        writer.close()
+    assert not caplog.records
 
 
 async def test_before_the_first_frame_there_are_no_metrics_and_no_health() -> None:
@@ -244,3 +262,25 @@ async def test_that_there_are_no_files_left_is_said_once(caplog: pytest.LogCaptu
     assert [record.message for record in caplog.records] == [
         "no further connections for now: Too many open files"
     ]
+
+
+@pytest.mark.parametrize("token", ["s3cret", "wrong"])
+async def test_a_body_without_end_is_not_read(token: str) -> None:
+    """It was read for 10 s, a gigabyte a second, and cost a node that trains a third of a core."""
+    server = Server(ProbeState(), Streams(), "s3cret", 1.0)
+    asked, holders = server.asked, server.holders
+    async with http_server(server.app(), "127.0.0.1", 0, asked, holders) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
+        writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        sent = 0
+        async with asyncio.timeout(30):
+            with suppress(ConnectionError):
+                while sent < 100_000_000:
+                    writer.write(b"10000\r\n" + bytes(65536) + b"\r\n")
+                    await writer.drain()
+                    sent += 65536
+        assert sent < 20_000_000
+        writer.close()
+        with suppress(ConnectionError):
+            await reader.read()

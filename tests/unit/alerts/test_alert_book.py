@@ -10,8 +10,8 @@ import pytest
 
 from fabmon.alerts.alert import Alert, AlertBook, AlertRules
 from fabmon.alerts.alertmanager import posted_alert
-from fabmon.alerts.delivery import Outbox
 from fabmon.alerts.notifier import values
+from fabmon.alerts.outbox import Outbox
 from fabmon.alerts.settings import (
     AlertsConfig,
     JournaldReceiver,

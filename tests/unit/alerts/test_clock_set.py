@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from fabmon.recording.reading.timeline import Timeline
-from tests.builders import SECOND_NS, hello, port
+from tests.builders import SECOND_NS, hello
+from tests.builders import port as port_of
+from tests.unit.feeds.prometheus_servers import free_port
 
 SCRIPTED_NODE = Path(__file__).parents[2] / "fixtures" / "scripted_node.py"
 STEP = """
@@ -44,7 +47,7 @@ class Machine:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        said = hello(port("eth0", "02:00:00:00:00:01"), port("eth1", "02:00:00:00:00:02"))
+        said = hello(port_of("eth0", "02:00:00:00:00:01"), port_of("eth1", "02:00:00:00:00:02"))
         line = msgspec.json.encode(["hello", said]).decode()
         put(home / "gpu1.json", json.dumps({"hello": f"{line}\n", "values": 8, "hops": []}))
         self.set_second_link(1)
@@ -78,6 +81,15 @@ class Machine:
         return [json.loads(line)["change"] for line in lines if line]
 
 
+def has_node_up(port: int) -> bool:
+    """Whether the watch whose metrics are at a port has a tick with its node."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            return 'fabmon_watch_nodes{state="up"} 1' in page.read().decode()
+    except OSError:
+        return False
+
+
 def until(holds: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + 120
     while not holds():
@@ -87,11 +99,12 @@ def until(holds: Callable[[], bool]) -> None:
 
 def test_times_follow_nothing_is_removed_and_no_alert_is_resolved(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    machine, recording = Machine(tmp_path), tmp_path / "a.fabrec"
-    watch = machine.start("watch", "--config", str(tmp_path / "fabmon.toml"))
+    machine, recording, port = Machine(tmp_path), tmp_path / "a.fabrec", free_port()
+    settings = str(tmp_path / "fabmon.toml")
+    watch = machine.start("watch", "--metrics", f"127.0.0.1:{port}", "--config", settings)
     record = machine.start("record", "-o", str(recording), "--config", os.devnull)
-    until(recording.exists)
-    time.sleep(3)
+    # The alert is of a link that the watch has seen up.
+    until(lambda: recording.exists() and has_node_up(port))
     machine.set_second_link(0)
     until(lambda: machine.alerts == ["open"])
     for days in STEPS:

@@ -8,15 +8,17 @@ import hmac
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
-from fabmon.alerts.alert import Alert
+from fabmon.alerts.alert import Alert, AlertBook
 from fabmon.alerts.delivery import Alerts
 from fabmon.alerts.notifier import BUILT_IN, ExecTransport, WebhookTransport, schema
 from fabmon.alerts.settings import (
@@ -31,7 +33,7 @@ from fabmon.state_file import StateFile
 from tests import work
 from tests.goldens import check_golden
 from tests.unit.alerts.alertmanager import Posts, posts
-from tests.unit.alerts.test_alert_book import finding, outbox, scene
+from tests.unit.alerts.test_alert_book import RULES, finding, outbox, scene
 from tests.unit.alerts.test_alertmanager import SCENARIO, until
 from tests.unit.jobs.test_squeue import is_running
 
@@ -196,6 +198,23 @@ def test_what_an_earlier_run_sent_is_closed_when_it_is_not_open_any_more() -> No
     assert (closed.id, box.change(closed)) == (gone.id, Change.CLOSE)
 
 
+def test_what_an_earlier_run_sent_may_become_known_once_alerts_are_sent() -> None:
+    """As from a state directory that answers late."""
+    book = AlertBook(msgspec.structs.replace(RULES, group_above=1))
+    box = outbox()
+    again = scene(finding("a"), finding("b"), finding("c"))
+    opened = book.accept(again)
+    box.accept(opened, now_ns=1)
+    box.delivered([opened["incast:a"]], now_s=1)
+    shared = opened["incast:more"]
+    kept = [opened["incast:a"], msgspec.structs.replace(opened["incast:a"], id="incast:b"), shared]
+    book.inherit(kept)
+    box.inherit([msgspec.structs.replace(opened["incast:a"], severity="note"), shared])
+    assert book.accept(again) == opened, "each in one alert"
+    assert sorted(each.severity for each in box.held()) == ["warning", "warning"]
+    assert box.due(1, 10) == [], "the receiver has both"
+
+
 def test_killed_and_restarted_a_webhook_is_posted_each_change_once(
     hook: Posts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +252,43 @@ def test_killed_and_restarted_a_webhook_is_posted_each_change_once(
     finally:
         second.kill()
         second.wait()
+
+
+async def run_that_ends_while_posting(url: str, received: threading.Event) -> None:
+    """Alerts of one run, which ends as soon as the webhook has received the first message."""
+    config = AlertsConfig(receivers={"hook": WebhookReceiver(url=url)})
+    async with Alerts(config, "pod7", "pod7") as alerts:
+        alerts.accept(scene(finding("gpu001"), time_s=1))
+        await asyncio.to_thread(received.wait, 10)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_run_that_ends_while_a_webhook_is_posted_waits_for_the_answer(
+    answers: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fabmon.alerts.delivery._LAST_WORDS_S", 30.0 if answers else 0.3)
+    received, released = threading.Event(), threading.Event()
+
+    def wait(_: bytes) -> None:
+        received.set()
+        released.wait(1 if answers else 20)
+
+    with posts(wait) as slow:
+        try:
+            await run_that_ends_while_posting(slow.url, received)
+        finally:
+            released.set()
+        assert len(slow.bodies) == 1
+        again = "alerts to hook: no answer to the last message when fabmon ended: it may be sent"
+        assert [text.startswith(again) for text in caplog.messages] == [True] * (not answers)
+        config = AlertsConfig(receivers={"hook": WebhookReceiver(url=slow.url)})
+        async with Alerts(config, "pod7", "pod7") as restarted:
+            restarted.accept(scene(finding("gpu001"), time_s=2))
+            if answers:
+                restarted.accept(scene(finding("gpu001"), finding("gpu002"), time_s=3))
+            await asyncio.to_thread(until, lambda: len(slow.bodies) > 1)
+        second = slow.objects()[1]
+        assert (len(slow.bodies), second["id"]) == (2, f"incast:gpu00{2 if answers else 1}")
 
 
 async def test_ten_thousand_findings_in_a_minute_are_few_messages(hook: Posts) -> None:

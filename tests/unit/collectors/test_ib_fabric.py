@@ -13,12 +13,11 @@ import pytest
 
 from collectors.hostfs import HostFS
 from collectors.loop.probe import Probe
+from collectors.node_description import hca_name, switch_name
 from collectors.readers.ib_tools import check_permission, parse_counters
 from collectors.readers.ib_topology import (
-    hca_name,
     named_ports,
     parse_links,
-    switch_name,
     switches,
     update_known_links,
 )

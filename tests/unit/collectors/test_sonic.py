@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
-import stat
+import socket
 import tempfile
+import threading
+import time
+from itertools import chain
 from pathlib import Path
-from typing import Dict, Iterator
+from typing import Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
 from collectors.hostfs import HostFS
 from collectors.readers.redis import BadReply, Redis
+from collectors.readers.sonic_db import _SOCKET, HashQuery, open_databases, parse_count
 from collectors.source import Denied, Failed, NoData, NoNews, Source
 from collectors.sources.sonic import Sonic
 from collectors.sources.sonic_queues import SonicQueues
@@ -309,30 +314,86 @@ def test_a_read_is_one_round_trip(
     source.close()
 
 
-def test_another_protocol_is_reported(root: str) -> None:
-    import socket
-    import threading
+Writes = Iterator[bytes]
 
-    path = f"{root}/other.sock"
+
+def _forever(text: bytes, pause_s: float = 0.0) -> Writes:
+    while True:
+        yield text
+        time.sleep(pause_s)
+
+
+_DEEP = b"*1\r\n" * 5000
+LIES: Dict[str, Tuple[Callable[[], Writes], str]] = {
+    "HTTP": (lambda: iter([b"HTTP/1.1 400 Bad Request\r\n\r\n"]), "not a reply of Redis"),
+    "line": (lambda: _forever(b"+" + b"a" * 9999), "a line that does not end"),
+    "list": (lambda: chain([b"*999999999\r\n"], _forever(b":1\r\n" * 9999)), "more than"),
+    "bulks": (lambda: chain([b"*99999\r\n"], _forever(b"$9\r\n123456789\r\n")), "takes more"),
+    "slow": (lambda: chain([b"*99999\r\n"], _forever(b":1\r\n", 0.05)), "takes more than"),
+    "long": (lambda: iter([b"$1048577\r\n"]), "a value of 1048577 bytes"),
+    "digits": (lambda: iter([b":" + b"9" * 5000 + b"\r\n"]), "not a reply of Redis: b'999"),
+    "deep": (lambda: iter([_DEEP]), "not a reply of Redis"),
+}
+
+
+@pytest.fixture
+def lying(root: str) -> Iterator[Callable[[Writes], str]]:
+    """Listens on a socket that sends what it is given, whatever it is asked; returns its path."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    listener.listen(1)
+    threads: List[threading.Thread] = []
 
-    def answer() -> None:
-        peer, _ = listener.accept()
-        peer.recv(1000)
-        peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        peer.close()
+    def serve(writes: Writes) -> str:
+        path = f"{root}/{_SOCKET}"
+        os.makedirs(os.path.dirname(path))
+        listener.bind(path)
+        listener.listen(1)
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    redis = Redis(path, 5.0)
-    with pytest.raises(BadReply, match="not a reply of Redis"):
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer, contextlib.suppress(OSError):
+                peer.recv(1000)
+                for each in writes:
+                    peer.sendall(each)
+
+        threads.append(threading.Thread(target=answer))
+        threads[0].start()
+        return path
+
+    yield serve
+    listener.close()
+    for each in threads:
+        each.join()
+
+
+@pytest.mark.parametrize("name", LIES)
+@pytest.mark.timeout(60)
+def test_what_lies_is_refused_before_it_costs_much(
+    name: str, lying: Callable[[Writes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list or a trickle without end was read for ever, in a thread that nobody waited for; a
+    number of a million digits took minutes before Python 3.11."""
+    writes, why = LIES[name]
+    monkeypatch.setattr("collectors.readers.redis._MAX_ANSWER_S", 0.3)
+    if name == "list":
+        monkeypatch.setattr("collectors.readers.redis._MAX_VALUES", 20_000)
+    redis = Redis(lying(writes()), 5.0)
+    with pytest.raises(BadReply, match=why):
         redis.ask([("SELECT", "2")])
     redis.close()
-    thread.join()
-    listener.close()
-    assert stat.S_ISSOCK(os.stat(path).st_mode)
+
+
+@pytest.mark.parametrize("reply", [b":5\r\n", b"$1\r\na\r\n", b"*1\r\n$1\r\na\r\n"])
+def test_an_answer_to_another_question_is_refused(
+    reply: bytes, root: str, lying: Callable[[Writes], str]
+) -> None:
+    """It was an error of fabmon's own."""
+    lying(iter([b"+OK\r\n", reply]))
+    databases = open_databases(HostFS(root))
+    query = HashQuery("COUNTERS_DB", "COUNTERS:oid", ("a", "b"))
+    with pytest.raises(Failed, match="not the answer to COUNTERS:oid"):
+        databases.ask([query])
+    databases.close()
+    assert parse_count("9" * 5000) is None
 
 
 def texts(row: Dict[str, object]) -> Dict[str, str]:

@@ -22,7 +22,7 @@ from fabmon.feeds.demo.scenario import (
     parse,
 )
 from fabmon.history.history import History
-from tests.unit.demo.worlds import Reader, scenario
+from tests.unit.demo.worlds import Reader, planned_cables, scenario
 
 MIXED = (
     Fault(kind="ecmp_collision", at=3, duration=6),
@@ -41,7 +41,7 @@ def test_what_one_end_sends_the_other_receives(kind: str, routing: str) -> None:
     reader = Reader(feed).step()
     for _ in range(16):
         reader.step()
-        for one, other in feed.planned_cables:
+        for one, other in planned_cables(feed):
             for tx, rx in ((one, other), (other, one)):
                 sent = reader.delta(tx, f"{stem}_tx_bytes")
                 assert sent == reader.delta(rx, f"{stem}_rx_bytes") >= 0
@@ -111,7 +111,7 @@ def test_the_console_finds_every_cable_and_every_group(kind: str) -> None:
         for port in fabric.ports
         if port.peer is not None
     }
-    assert found == {frozenset(cable) for cable in feed.planned_cables}
+    assert found == {frozenset(cable) for cable in planned_cables(feed)}
     hardware = feed.world.hardware
     uplinks = [group for group in fabric.groups if group.node.startswith("leaf")]
     assert [len(group.rows) for group in uplinks] == [hardware.up] * hardware.leaves
@@ -205,8 +205,8 @@ def test_an_unknown_fault_is_refused_with_the_nearest_name(kind: str, complaint:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_healthy_fabric_has_no_queue_and_pauses_nobody(kind: str) -> None:
+def test_a_healthy_fabric_marks_nothing_and_pauses_nobody(kind: str) -> None:
     world = DemoFeed(scenario(kind=kind)).world
     moved = world.advance(120.0)
-    assert moved.queued_s.sum() == moved.paused_s.sum() == moved.marked.sum() == 0
+    assert moved.paused_s.sum() == moved.marked.sum() == 0
     assert world.trainings[0].iterations > 30

@@ -65,3 +65,10 @@ class Reader:
             if name == metric:
                 total[port] = value - begin[port, name]
         return total
+
+
+def planned_cables(feed: DemoFeed) -> list[tuple[str, str]]:
+    """Both ends of every planned cable, as `node/port`."""
+    hardware = feed.world.hardware
+    ends = enumerate(hardware.cabling.tolist())
+    return [(hardware.port_id(a), hardware.port_id(b)) for a, b in ends if a < b]

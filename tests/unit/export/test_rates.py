@@ -78,6 +78,11 @@ def test_parquet_has_the_numbers_of_csv(pod7: Path, tmp_path: Path) -> None:
     assert table["stall_ratio"].null_count == table.num_rows
 
 
+def test_every_column_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "export.md").read_text("utf-8")
+    assert [each for each in COLUMNS if f"`{each}`" not in page] == []
+
+
 def test_what_is_absent_is_empty_and_null(tmp_path: Path) -> None:
     write(tmp_path / "a.fabrec", eventful_ticks())
     rows = rows_of(exported(tmp_path / "a.fabrec", tmp_path / "b.csv"))

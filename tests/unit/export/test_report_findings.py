@@ -15,7 +15,7 @@ from fabmon.fabric.wording import bit_rate
 from fabmon.history.bins import PortBins
 from fabmon.report.page.digest import MOST_BINS, Bins, digest
 from fabmon.report.page.findings import findings
-from fabmon.report.page.page import cards
+from fabmon.report.page.page import ReportSource, cards, recording
 from fabmon.report.page.timeline import timeline
 from fabmon.report.scene_report import table
 from tests.tui.scenes import START_NS, World
@@ -112,3 +112,12 @@ def test_a_recording_without_a_rate_has_no_verdict() -> None:
     assert "Nothing is known: no port had a rate." in str(findings(made))
     assert "<b>?</b><span>findings</span><small>no port had a rate</small>" in str(cards(made, ()))
     assert "nothing is known: no port has a rate" in table(empty)
+
+
+def test_what_is_left_out_of_a_list_is_counted() -> None:
+    made = digest([WORLD.scene(49)], Bins(START_NS, START_NS + 60 * 10**9, 1.0))
+    losses = tuple(f"bytes {n} to {n + 1} are lost" for n in range(70))
+    source = ReportSource("run.fabrec", 1, "fabmon", "vm", "", losses)
+    assert "10 more parts not listed." in str(recording(made, [source]))
+    few = ReportSource("run.fabrec", 1, "fabmon", "vm", "", losses[:60])
+    assert "not listed" not in str(recording(made, [few]))

@@ -268,6 +268,26 @@ async def test_a_public_key_as_identity_file_selects_a_key_of_the_agent(
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("option", ["CertificateFile", "IdentityFile", "Include"])
+@pytest.mark.timeout(60)
+async def test_what_ssh_config_names_and_is_no_file_is_not_read(
+    account: Account, option: str
+) -> None:
+    """A certificate was: a pipe without end, of /dev/zero 2.7 GB in 10 s."""
+    account.key("work")
+    account.trust()
+    account.config(f"{option} {account.ssh}/pipe\nIdentityFile ~/.ssh/work\n")
+    os.mkfifo(account.ssh / "pipe")
+    await account.login()
+
+
+async def test_a_file_that_includes_itself_is_said(account: Account) -> None:
+    """As `internal error in fabmon: RecursionError`."""
+    account.trust()
+    account.config(f"Include {account.ssh}/config\n")
+    assert "Include leads back to itself" in await account.refusal()
+
+
 async def test_an_identity_file_that_does_not_exist_is_skipped_and_said_once(
     account: Account, caplog: pytest.LogCaptureFixture
 ) -> None:

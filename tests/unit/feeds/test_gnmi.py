@@ -36,7 +36,7 @@ from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
 from fabmon.feeds.transports import gnmi as gnmi_transport
 from fabmon.feeds.transports.gnmi import GnmiPoller, GnmiTransport
-from fabmon.feeds.transports.gnmi_client import GnmiClient
+from fabmon.feeds.transports.gnmi_client import GnmiClient, usual_encoding
 from fabmon.feeds.transports.openconfig import (
     GnmiValues,
     Leaf,
@@ -332,16 +332,20 @@ def test_texts_of_a_device_are_bounded_and_a_flood_of_unknown_leaves_is_one(
     typed = gnmi_pb2.TypedValue(json_ietf_val=document)
     update = gnmi_pb2.Update(path=gnmi_pb2.Path(), val=typed)
     notification = gnmi_pb2.Notification(update=[update])
-    reply = gnmi_pb2.SubscribeResponse(update=notification)
+    reply = response(notification)
     poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
     poller._take(reply)
     with pytest.raises(Misbehaved, match="8 MiB a second"):
         poller._take(reply)
     many = json.dumps({str(number): 0 for number in range(100_001)}).encode()
     update = gnmi_pb2.Update(path=gnmi_pb2.Path(), val=gnmi_pb2.TypedValue(json_ietf_val=many))
-    reply = gnmi_pb2.SubscribeResponse(update=gnmi_pb2.Notification(update=[update]))
+    reply = response(gnmi_pb2.Notification(update=[update]))
     with pytest.raises(Misbehaved, match="50,000 values a second"):
         GnmiPoller(GnmiClient(None, []), 1.0, budget())._take(reply)
+
+
+def response(notification: Any) -> bytes:
+    return bytes(gnmi_pb2.SubscribeResponse(update=notification).SerializeToString())
 
 
 def budget() -> TokenBucket:
@@ -356,23 +360,41 @@ def test_what_costs_time_and_says_nothing_counts_too() -> None:
         poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
         began_s = time.thread_time()
         with pytest.raises(Misbehaved, match="50,000 values a second"):
-            poller._take(gnmi_pb2.SubscribeResponse(update=message))
+            poller._take(response(message))
         assert time.thread_time() - began_s < 0.1
     deep = gnmi_pb2.Path(elem=[gnmi_pb2.PathElem(name="a")] * 500_000)
     message = gnmi_pb2.Notification(update=[gnmi_pb2.Update(path=deep)])
     poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
     began_s = time.thread_time()
-    poller._take(gnmi_pb2.SubscribeResponse(update=message))
+    poller._take(response(message))
     assert time.thread_time() - began_s < 0.1
 
 
-def test_a_device_ends_its_session_once_it_cost_its_share_of_the_cpu() -> None:
+def test_what_a_device_costs_includes_the_decoding_of_its_messages() -> None:
+    """gRPC decoded before anything was measured: 8 MiB of empty updates took 0.5 s, for nothing."""
+    elements = gnmi_pb2.Path(elem=[gnmi_pb2.PathElem()] * 4_000_000)
+    reply = response(gnmi_pb2.Notification(prefix=elements))
     cpu = budget()
     poller = GnmiPoller(GnmiClient(None, []), 1.0, cpu)
-    poller._take(gnmi_pb2.SubscribeResponse())
-    cpu.take(CPU_BURST_S, time.monotonic())
-    with pytest.raises(Misbehaved, match=r"0\.3 s of CPU time a second"):
-        poller._take(gnmi_pb2.SubscribeResponse())
+    assert not poller._metered(poller._take, response(gnmi_pb2.Notification()))
+    cpu.take(CPU_BURST_S - 0.01, time.monotonic())
+    with pytest.raises(Misbehaved, match=r"0\.1 s of CPU time a second"):
+        poller._metered(poller._take, reply)
+    with pytest.raises(Misbehaved, match="no SubscribeResponse of gNMI"):
+        GnmiPoller(GnmiClient(None, []), 1.0, budget())._take(b"\xff" * 100)
+
+
+async def test_encodings_of_a_device_are_numbers_of_any_size(served: Served) -> None:
+    """One that is not known was an unexpected error, and 16 MiB of them took the loop 5 s."""
+    reply = gnmi_pb2.CapabilityResponse(supported_encodings=[99, 2]).SerializeToString()
+    assert usual_encoding(reply) == "PROTO"
+    many = gnmi_pb2.CapabilityResponse(supported_encodings=[0] * (8 << 20)).SerializeToString()
+    began_s = time.thread_time()
+    assert usual_encoding(many) == "JSON"
+    assert time.thread_time() - began_s < 1
+    served.device.encodings = [99, 4]
+    await served.start()
+    await heard(await served.session(), "phy_rx_bytes")
 
 
 async def test_a_device_without_interfaces_is_an_error(served: Served) -> None:

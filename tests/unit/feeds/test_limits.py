@@ -119,8 +119,8 @@ async def test_of_messages_of_the_kernel_a_node_may_send_only_so_many() -> None:
 async def test_a_hello_drops_conditions_and_keeps_messages() -> None:
     inbox = Inbox(1)
     message = Notice(LOGGED, "kernel_log", "x", "xid_79")
-    inbox.add_notice("gpu001", message)
-    inbox.add_notice("gpu001", Notice("lost", "ib"))
+    inbox.notices.append(("gpu001", message))
+    inbox.notices.append(("gpu001", Notice("lost", "ib")))
     hello = decode(hello_line(boot_id="one"))
     assert isinstance(hello, Hello)
     inbox.add_hello("gpu001", hello, continues=False)

@@ -155,7 +155,7 @@ def test_what_a_switch_or_manager_answers_is_read_or_refused(
     async def watch(chance: random.Random) -> None:
         session = PolledSession(poller_of(Liar(chance)), "a", 0.001)
         limits, inbox, pipeline = HelloLimits(host), Inbox(1), new_pipeline([host])
-        inbox.add_status(*up("a"))
+        inbox.statuses.append(*up("a"))
         hello: Hello | None = None
         for seq in range(LINES):
             message = decode(await session.readline())
@@ -166,7 +166,7 @@ def test_what_a_switch_or_manager_answers_is_read_or_refused(
                 check(message, hello)
                 inbox.add_frame("a", message)
             elif isinstance(message, Notice):
-                inbox.add_notice("a", message)
+                inbox.notices.append(("a", message))
             pipeline.accept(inbox.take(seq, 10**18 + seq * 10**9))
 
     def attempt(chance: random.Random) -> None:

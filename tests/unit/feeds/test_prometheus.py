@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.model import Host
-from fabmon.fabric.snapshot import HEAT, Snapshot
+from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import NodeState, Tick
 from fabmon.feeds.prometheus.client import PrometheusAccess
 from fabmon.feeds.prometheus.client import PrometheusClient as Client

@@ -83,7 +83,7 @@ def test_an_output_that_is_no_interface_is_none(output: int) -> None:
     ids=str,
 )
 def test_the_flow_of_a_header(packet: bytes, protocol: int, flow: FlowKey | None) -> None:
-    sample = FlowSample(1, 1, 0, 1, 2, 100, protocol, packet, None)
+    sample = FlowSample(1, 1, 1, 2, 100, protocol, packet, None)
     assert flow_of(sample) == flow
 
 

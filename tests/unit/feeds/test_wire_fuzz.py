@@ -201,7 +201,7 @@ def test_what_a_node_sends_is_read_or_refused_in_bounded_time(tmp_path: Path, ki
                         twisted(line, every_line, chance) if chance.random() < 0.5 else line
                         for line in own
                     ] + answers(chance)
-                inbox.add_status(await node.send(own))
+                inbox.statuses.append(await node.send(own))
             made.append(inbox.take(seq, clock.wall_ns()))
         return made
 

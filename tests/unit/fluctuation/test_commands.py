@@ -10,10 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.analysis.fluctuation.comparison import Comparison, Difference
+from fabmon.analysis.fluctuation.study import Study
 from fabmon.cli.compare import compare
 from fabmon.cli.fluctuate import fluctuate
 from fabmon.feeds.demo.feed import START_NS
 from fabmon.report.comparison import comparison_table
+from fabmon.report.fluctuation import fluctuation_table
 from fabmon.session.errors import UsageError
 from tests.goldens import check_golden
 from tests.unit.fluctuation.recorded_runs import record, shared
@@ -208,6 +210,11 @@ def test_hosts_of_mine_that_are_not_recorded_are_said(recorded: Path) -> None:
     done = CliRunner().invoke(fluctuate, [path, "--mine", "gpu[001,777]"], catch_exceptions=False)
     assert not done.exit_code
     assert "--mine: not in the recording: gpu777" in done.stderr
+
+
+def test_a_recording_of_no_counters_has_no_time_in_1970() -> None:
+    printed = fluctuation_table(Study().result(), "rail")
+    assert printed == "No counter of a node is recorded in this time: nothing was measured."
 
 
 def test_a_recording_that_is_not_there(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fabmon.analysis.fluctuation.comparison import StudiedRun, compare
 from fabmon.analysis.fluctuation.results import Fluctuation
 from fabmon.analysis.fluctuation.samples import SampleSums
 from fabmon.analysis.fluctuation.study import Study, recent_traffic
-from fabmon.analysis.fluctuation.trends import hours, weekdays
+from fabmon.analysis.fluctuation.trends import hours, slot_statistics, weekdays
 from fabmon.fabric.fabric_builder import PortRows, build
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.jobs.job_table import JobTable
@@ -304,6 +304,16 @@ def test_a_link_that_is_silent_has_no_spread_and_is_not_zero() -> None:
     assert silent.steps == ()
 
 
+def test_one_sample_has_no_variation_and_not_one_of_zero() -> None:
+    once = np.zeros(TICKS)
+    once[100] = 50e9
+    spread = _play({"gpu001/eth0": once}).subjects[0].spread
+    assert spread is not None
+    assert (spread.samples, spread.cov) == (1, None)
+    (slot,) = slot_statistics(np.zeros(1, np.int64), np.ones(1))
+    assert slot.cov is None
+
+
 def test_a_step_is_reported_with_its_time() -> None:
     slow = _training()
     slow[150:] *= 0.6
@@ -427,3 +437,9 @@ def test_a_comparison_says_that_a_level_changed_within_a_run() -> None:
     assert any(
         note.startswith("B: the level of gpu001 +3 changes within the run") for note in notes
     )
+
+
+def test_the_time_of_a_study_begins_with_the_interval_of_its_first_sample() -> None:
+    """So it is as long as what was watched: from one tick to another, where nothing is missing."""
+    found = _play({name: _training(seed=n) for n, name in enumerate(HOSTS)})
+    assert (found.until_ns - found.from_ns) / 1e9 == found.watched_s == TICKS

@@ -348,6 +348,8 @@ TORCH_HARMLESS = (
     " Waiting 300 seconds for other agents to finish.",
     "TrainingArguments(ddp_backend='nccl', ddp_timeout=1800, ignore_data_skip=False)",
     "[Rank 0] NCCL watchdog thread terminated normally",
+    "srun: warning: can't honor --ntasks-per-node set to 8 which doesn't match the requested tasks"
+    " 16 with the number of requested nodes 2. Ignoring --ntasks-per-node.",
 )
 
 

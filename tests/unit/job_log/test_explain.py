@@ -32,7 +32,8 @@ from fabmon.report.explain_records import ExplainRecord
 from fabmon.report.explanation import explain_record
 from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
-from fabmon.session.log_files import decompressed, read_logs, whole_lines
+from fabmon.session.file_kinds import is_prose, other_kind
+from fabmon.session.log_files import decompressed, read_files, whole_lines
 from fabmon.session.played_part import PlayedPart
 from tests.builders import hello, port, tick, up
 from tests.goldens import check_golden
@@ -214,7 +215,8 @@ def test_findings_that_closed_in_that_time_have_an_end(tmp_path: Path, recording
         "gpu014": "2026-05-04T20:01:07Z",
     }
     text = run(path, "--recording", recording).output
-    assert "20:00:38Z to 20:00:57Z" in text
+    (line,) = [each for each in text.splitlines() if each.startswith("◉ ") and "gpu006" in each]
+    assert line.count("20:00:38Z to 20:00:57Z") == line.count("20:00:38Z") == 1, "once"
     lasted = "1 min 28 s"
     assert f"PORTS  down: sum of {lasted}; the others: highest tick of {lasted}\nPORT " in text
 
@@ -225,7 +227,7 @@ def test_a_finding_that_is_open_at_the_end_of_the_time_is_open_at_that_end(
     path = tmp_path / "job.log"
     path.write_bytes(failed_job(Log("2.30.7", ("gpu006", "gpu002"), "2026-05-04 20:00:20")))
     text = run(path, "--recording", recording).output
-    assert "20:00:38Z, open at 20:00:50Z  " in text
+    assert "20:00:38Z, open at 20:00:50Z: gpu006" in text
 
 
 def test_a_collective_that_began_before_the_recording(tmp_path: Path, recording: Path) -> None:
@@ -455,7 +457,7 @@ def test_what_is_no_log_is_refused(content: bytes, tmp_path: Path) -> None:
         (b"\xfd7zXZ\0", "xz -dc FILE"),
         (b"BZh9", "bzip2 -dc FILE"),
         (b"PK\3\4", "unzip -p FILE"),
-        (b"\x80\2}", "torchfrtrace"),
+        (b"\x80\2}", "no dump of PyTorch"),
         (b"\x7fELF" + bytes(range(128, 256)), "a binary file"),
     ],
 )
@@ -472,23 +474,148 @@ def test_a_file_that_is_no_text_is_refused_whatever_words_are_in_it(
         assert advice in str(error)
 
 
+IBNETDISCOVER = """#
+# Topology file: generated on Mon Nov  2 10:00:00 2026
+#
+vendid=0x2c9
+switchguid=0xb0cf0e0300c00000(b0cf0e0300c00000)
+Switch	65 "S-b0cf0e0300c00000"		# "MF0;leaf1:MQM9700/U1" enhanced port 0 lid 3 lmc 0
+[1]	"H-b8cef603001a2b3c"[1](b8cef603001a2b3c) 		# "gpu001 mlx5_0" lid 10 4xNDR
+"""
+IBLINKINFO = """CA: gpu001 mlx5_0:
+      0xb8cef6 10 1[  ] ==( 4X 106.25 Gbps Active/  LinkUp)==>  3 1[  ] "MF0;leaf1:MQM9700/U1" ( )
+"""
+METRICS = '# HELP nccl_up The state of mlx5_0\nnccl_up{device="mlx5_0"} 1\n'
+RAS_JSON = '{\n  "nccl_version": "2.29.1",\n  "communicators_count": 1,\n  "communicators": []\n}\n'
+RAS_TEXT = "NCCL version 2.28.3 compiled with CUDA 12.9\n\nJob summary\n===========\n\n  Nodes\n"
+OTHER_TEXTS = {
+    "ibnetdiscover": (IBNETDISCOVER, "the output of ibnetdiscover", "--topology"),
+    "iblinkinfo": (IBLINKINFO, "the output of iblinkinfo", "--topology"),
+    "csv": ("node,port,node,port\ngpu001,mlx5_0,leaf1,swp1\n", "cables as CSV", "--topology"),
+    "topology.conf": ("SwitchName=mlx5_leaf Nodes=gpu[001-4]\n", "topology.conf", "--topology"),
+    "xml": ('<system version="1"><nic name="mlx5_0"/></system>', "XML", "--topology"),
+    "toml": ('[topology]\ncables = ["gpu001 mlx5_0 = leaf1 swp1"]\n', "TOML", "--config"),
+    "hosts": ("gpu[001-004] group=mlx5 # nccl\n", "a list of nodes", "--hosts"),
+    "ras": (RAS_JSON, "NCCL's RAS", "fabmon ras FILE"),
+    "ras text": (RAS_TEXT, "NCCL's RAS", "fabmon ras FILE"),
+    "inspector": ('{"a":{"inspector_output_format_version":"v4"}}\n', "NCCL Inspector", "record"),
+    "jsonl": ('{"type":"node","node":"gpu1","port":"mlx5_0"}\n' * 3, "an output of fabmon", "log"),
+    "other": ('{"jobs": [{"name": "nccl", "exit_code": 0}]}', "JSON", "without lines of a log"),
+    "metrics": (METRICS, "a page of metrics", "exporters"),
+    "html": ("<!doctype html>\n<title>nccl mlx5_0</title>\n", "HTML", ""),
+}  # fmt: skip
+"""Texts that fabmon knows and that are no logs: what is said of each, and what reads it."""
+
+
+@pytest.mark.parametrize("name", OTHER_TEXTS)
+def test_a_text_of_another_kind_is_refused(name: str, tmp_path: Path) -> None:
+    """All have a mark of NCCL in a name: as logs they had no failure."""
+    text, kind, advice = OTHER_TEXTS[name]
+    path = tmp_path / "file"
+    path.write_text(text)
+    error = run(path).exception
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(f"{path}: no log, but ")
+    assert kind in str(error)
+    assert advice in str(error)
+
+
+README = """# The job of Monday
+
+The logs are of the run that NCCL ended: rank 3 timed out in an all-reduce, and the others say
+that its connection was closed. What failed first is not in them. See [the ticket](T-1.md).
+
+## How it was started
+```
+torchrun --nproc-per-node 8 train.py
+gpu001:71:93 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.1 with status=12
+```
+"""
+PLAIN_README = """These are logs of a job of 16 ranks on two hosts that failed at night. It is
+PyTorch 2.6 with NCCL. What is known: a port of gpu002 was down for a minute, and NCCL reports an
+error of it, after which the others timed out. The recording of that time is in the same directory.
+"""
+
+
+@pytest.mark.parametrize("text", [README, PLAIN_README], ids=["Markdown", "plain"])
+def test_a_text_for_people_beside_logs_is_no_log(text: str, job: Path, tmp_path: Path) -> None:
+    """Its sentences were taken for failures, of hosts named by whole sentences."""
+    path, other = tmp_path / "README.acme", tmp_path / "ethtool.txt"
+    path.write_text(text)
+    error = run(path).exception
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(f"{path}: no log, but a text for people")
+    other.write_text("NIC statistics:\n     rx_packets: 12\n")
+    alone, beside = explained(job), explained(job, path, other)
+    assert beside["failures"] == alone["failures"]
+    assert beside["not_understood"] == alone["not_understood"]
+    assert beside["notes"] == [
+        f"no log, but a text for people, and not read: {path}",
+        f"no line of NCCL, PyTorch or a launcher: {other}",
+    ]
+    notes = explained(job, path, other, "--redact")["notes"]
+    assert "log 2" in notes[0]
+    assert not any("README" in each or "ethtool" in each for each in notes)
+
+
+def test_a_message_that_was_copied_alone_is_understood(tmp_path: Path) -> None:
+    path = tmp_path / "copied.txt"
+    path.write_text(
+        "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA"
+        " kernels, subsequent GPU operations might run on corrupted/incomplete data. To avoid data"
+        " inconsistency, we are taking the entire process down.\n"
+    )
+    assert len(explained(path)["failures"]) == 1
+
+
 @pytest.mark.parametrize(
-    "line",
-    [
-        "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
-        "Abort(1) on node 3 (rank 3 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1)",
-        "Segmentation fault",
-        "run.sh: line 3: 4711 Aborted (core dumped) python train.py",
-        "Fatal Python error: Illegal instruction",
-        "slurmstepd: *** STEP 5511.0 ON gpu001 CANCELLED AT 2026-11-02T10:00:00 ***",
-    ],
+    "path", sorted((Path(__file__).parent / "corpus").glob("*.log")), ids=lambda each: each.stem
 )
-def test_the_end_of_a_job_without_a_word_of_nccl_is_no_success(line: str, tmp_path: Path) -> None:
-    path = tmp_path / "job.log"
-    path.write_text(f"NCCL version 2.20.5+cuda12.4\nstep 1 loss 2.3\n{line}\n")
-    done = run(path)
-    assert done.exit_code in (5, 6), "0 would say that nothing failed"
-    assert line.split()[-1] in done.output
+def test_no_log_is_a_text_for_people(path: Path) -> None:
+    """Nor is a single message of one, however long its sentences are."""
+    text = path.read_bytes()
+    assert not is_prose(text)
+    for message in re.split(rb"\n(?=\S)", text):
+        assert not is_prose(message), message
+
+
+def test_every_record_of_fabmon_is_no_log() -> None:
+    schemas = (
+        path.read_text() for path in (Path(__file__).parents[3] / "docs").glob("*.schema.json")
+    )
+    records = [each for text in schemas for each in json.loads(text)["$defs"].values()]
+    types = {
+        name
+        for each in records
+        if "type" in each.get("required", ())
+        for name in each["properties"]["type"].get("enum", ())
+    }
+    assert {"tick", "alert", "forwarded_trace"} <= types
+    for name in types:
+        kind = other_kind(json.dumps({"type": name, "text": "NCCL WARN"}).encode())
+        assert kind.startswith("an output of fabmon"), name
+
+
+def test_a_text_that_only_names_a_nic_has_no_failure_nor_success(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("gpu001 has mlx5_0 and mlx5_1\nbackend=nccl\n")
+    error = run(path).exception
+    assert isinstance(error, UsageError)
+    assert "no line of NCCL" in str(error)
+
+
+@pytest.mark.parametrize("key", ["log", "message", "MESSAGE", "textPayload"])
+def test_a_log_in_json_is_a_log(key: str, tmp_path: Path) -> None:
+    lines = failed_job(Log("2.23.4")).decode().splitlines()
+    path = tmp_path / "job.json"
+    path.write_text("\n".join(json.dumps({"stream": "stderr", key: line}) for line in lines))
+    assert run(path).exit_code == 5
+
+
+@pytest.mark.parametrize("name", ["ibnetdiscover", "iblinkinfo", "topology.conf"])
+def test_a_job_that_prints_a_topology_first_is_a_log(name: str, job: Path) -> None:
+    job.write_bytes(OTHER_TEXTS[name][0].encode() + job.read_bytes())
+    assert run(job).exit_code == 5
 
 
 def test_a_recording_in_place_of_a_log_is_refused(recording: Path) -> None:
@@ -509,10 +636,10 @@ def lines_of(count: int) -> Sequence[str]:
 
 
 def test_lines_that_are_alike_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fabmon.analysis.job_log.job_log._MOST_ALIKE", 100)
+    monkeypatch.setattr("fabmon.analysis.job_log.line_filter._MOST_ALIKE", 100)
     path = tmp_path / "many.log"
     path.write_text("\n".join([*Log("2.23.4").start(), *lines_of(500)]))
-    log, _ = read_logs([path])
+    log = read_files([path]).log
     assert log.not_parsed == 400
     (failure,) = log.failures.values()
     assert failure.count == 100
@@ -526,7 +653,7 @@ def test_a_gid_of_another_host_than_the_log_says_is_a_contradiction_that_is_said
         log = Log("2.30.7", (host, "gpu2"))
         path = tmp_path / "job.log"
         path.write_text("\n".join([*log.start(), log.completion(0, 3, 12)]))
-        job_log, _ = read_logs([path])
+        job_log = read_files([path]).log
         failures = located_failures(job_log, two_hosts())
         said = explain_record(job_log, [str(path)], failures, []).conclusions
         text = f"The log says {host}, but by GID ::ffff:10.1.0.1 it is gpu1.example.org r0"

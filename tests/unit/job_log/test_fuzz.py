@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import random
 import re
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fabmon.analysis.flight_recorder.dumps import read_dump
 from fabmon.analysis.job_log.conclusions import located_failures, stuck_collectives
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.places import AllPlaces
@@ -16,6 +19,7 @@ from fabmon.report.explain_table import explain_table
 from fabmon.report.explanation import explain_record
 from fabmon.session.log_files import whole_lines
 from tests.fuzzing import PATIENCE_S, changed, try_cases
+from tests.unit.job_log.flight_recorder import Job
 from tests.unit.job_log.generated_logs import PREFIXES, failed_jobs, healthy_job
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -87,3 +91,18 @@ def test_a_damaged_log_is_read_in_bounded_time() -> None:
         assert all(line.isprintable() for line in explain_table(record).splitlines())
 
     try_cases(attempt, share=1 / 4)
+
+
+@pytest.mark.timeout(PATIENCE_S)
+def test_damaged_dumps_are_compared_or_refused() -> None:
+    def attempt(chance: random.Random) -> None:
+        job = Job(ranks=chance.choice((1, 2, 5)), collectives=chance.choice((1, 3, 40)))
+        write = chance.choice((json.dumps, pickle.dumps))
+        dumps = []
+        for rank in job.entries:
+            data = write(job.content(rank))
+            data = changed(data if isinstance(data, bytes) else data.encode(), chance)
+            dumps.append(read_dump(data, f"rank_{rank}"))
+        explain_table(explain_record(JobLog(), [], [], [], dumps=dumps))
+
+    try_cases(attempt, 1 / 32)

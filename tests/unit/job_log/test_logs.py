@@ -164,6 +164,19 @@ def test_events_of_hcas(text: str, hca: str, event: str) -> None:
     assert event_meaning(found.text).check
 
 
+@pytest.mark.parametrize("cpu", ["", "CPU: 31: "])
+def test_a_transmit_queue_that_timed_out_is_the_nics_and_no_rank_is_late(cpu: str) -> None:
+    log = JobLog()
+    log.accept(
+        f"Nov  2 10:00:00 gpu005 kernel: NETDEV WATCHDOG: {cpu}eth4 (mlx5_core): transmit queue 5"
+        " timed out 5000 ms\n".encode(),
+        "job.log",
+    )
+    text = explain_table(explain_record(log, [], located_failures(log, AllPlaces([])), []))
+    assert "gpu005 eth4: transmit queue 5 timed out: the kernel gave up" in text
+    assert "rank" not in text.splitlines()[2]
+
+
 def test_an_event_that_is_not_known_is_quoted_as_printable_text() -> None:
     assert event_meaning("port err\x7f\x1b[2Jr").text == "port err??[2Jr"
 
@@ -292,6 +305,17 @@ def test_controls_of_a_log_are_quoted_as_question_marks_wherever_they_stand() ->
         ("gpu1:1:2 [0] NCCL WARN Cuda failure 700 'an illegal memory access'", "gpu program"),
         ("[rank0]: RuntimeError: CUDA error: unspecified launch failure", "gpu program"),
         ("gpu1:1:2 [0] NCCL WARN Cuda failure 999 'unknown error'", "gpu"),
+        ("gpu1:1:2 [0] NCCL WARN Cuda failure 1 'invalid argument'", "gpu refusal"),
+        ("gpu1:1:2 [0] NCCL WARN Cuda failure 802", "gpu refusal"),
+        ("gpu1:1:2 [0] NCCL WARN Cuda failure 'operation not supported'", "gpu refusal"),
+        ("RuntimeError: CUDA error: invalid device ordinal", "gpu refusal"),
+        ("RuntimeError: CUDA error: system not yet initialized", "gpu refusal"),
+        ("RuntimeError: HIP error: invalid device function", "gpu refusal"),
+        (
+            "gpu1:1:2 [0] NCCL WARN Cuda failure 'CUDA driver version is insufficient for CUDA"
+            " runtime version'",
+            "gpu refusal",
+        ),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=8801.0.", "host memory"),
         ("srun: error: gpu003: task 17: Out Of Memory", "host memory"),
         ("gpu003 kernel: Out of memory: Killed process 4021 (python)", "host memory"),
@@ -303,6 +327,149 @@ def test_memory_that_ran_out_is_no_broken_gpu(text: str, name: str) -> None:
     ((_, _, found),) = log.failures
     assert meaning_of(found).name == name
     assert not meaning_of(found).is_consequence
+
+
+_STEP = "slurmstepd: error: *** STEP 8801.0 ON gpu001 CANCELLED AT 2026-11-20T10:11:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "host", "is_consequence"),
+    [
+        (f"{_STEP} DUE TO TIME LIMIT ***", "cancelled", "gpu001", True),
+        (f"{_STEP} DUE TO PREEMPTION ***", "cancelled", "gpu001", False),
+        (f"{_STEP.replace('STEP 8801.0', 'JOB 8801')} ***", "cancelled", "gpu001", True),
+        (f"{_STEP} DUE TO NODE FAILURE, SEE LOG ***", "cancelled", "gpu001", True),
+        ("srun: error: Node failure on gpu007", "node failure", "gpu007", False),
+        ("srun: Force Terminated StepId=8801.0", "cancelled", "", True),
+    ],
+)
+def test_what_slurm_ended_says_why(text: str, name: str, host: str, is_consequence: bool) -> None:
+    """A job that hangs reaches its time limit: what it hangs in stands before."""
+    log = JobLog()
+    log.accept(text.encode() + b"\n", "job.log")
+    ((_, _, found),) = log.failures
+    meaning = meaning_of(found)
+    assert (meaning.name, found.peer, meaning.is_consequence) == (name, host, is_consequence)
+
+
+@pytest.mark.parametrize("between", ["", "[rank8]: Last error:\n", "[rank8]: Last error:\nit\n"])
+def test_a_line_of_another_process_is_not_of_the_rank_of_an_exception_before_it(
+    between: str,
+) -> None:
+    log = JobLog()
+    log.accept(
+        "[rank8]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970,"
+        f" unhandled system error, NCCL version 2.20.5\n{between}"
+        "gpu006:55:66 [1] ofi_process_cq:171 NCCL WARN NET/OFI Request 0x55 completed"
+        " with error. RC: 22. Error: Transport retry counter exceeded\n".encode(),
+        "job.log",
+    )
+    (seen,) = (each for each in log.failures.values() if each.event.kind == "request")
+    assert (seen.rank, seen.process and seen.process.host) == (-1, "gpu006")
+
+
+def text_of(*lines: str) -> str:
+    log = JobLog()
+    log.accept("\n".join(lines).encode() + b"\n", "job.log")
+    return explain_table(explain_record(log, [], located_failures(log, AllPlaces([])), []))
+
+
+def test_a_timeout_is_said_before_that_pytorch_took_the_process_down() -> None:
+    """The advice was to look for the first other error, which is the timeout."""
+    log = JobLog()
+    for line in (
+        "[rank3]:[E1119 02:14:07.1 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective"
+        " operation timeout: WorkNCCL(SeqNum=1523, OpType=ALLREDUCE, NumelIn=7, NumelOut=7,"
+        " Timeout(ms)=600000) ran for 600049 milliseconds before timing out.",
+        "[rank3]:[E1119 02:14:08.1 ProcessGroupNCCL.cpp:698] [Rank 3] To avoid data inconsistency,"
+        " we are taking the entire process down.",
+    ):
+        log.accept(line.encode() + b"\n", "job.log")
+    located = located_failures(log, NOWHERE)
+    said = explain_record(log, [], located, stuck_collectives(log)).conclusions
+    assert said[0].startswith("Rank 3 timed out in ALLREDUCE 1523 after 10 min.")
+    assert "give the logs of all ranks" in said[0]
+    assert "first other error" not in " ".join(said)
+
+
+def test_a_store_that_says_how_many_joined_lacks_a_process_and_accuses_no_port() -> None:
+    text = text_of(
+        "[rank0]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for"
+        " clients. 3/4 clients joined."
+    )
+    assert "1 of 4 processes did not join" in text
+    assert "known to be missing" not in text
+    assert "ports" not in text
+
+
+def test_the_log_of_one_rank_does_not_say_that_another_wrote_nothing() -> None:
+    """No line has the size of the job; other logs were not given."""
+    line = "[rank{}]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank {}] Heartbeat monitor timed out!"
+    assert "wrote nothing" not in text_of(line.format(1, 1))
+    assert "give the logs of all ranks" in text_of(line.format(1, 1))
+    three = text_of(*(line.format(rank, rank) for rank in (1, 2, 3)))
+    assert "Rank 0 wrote nothing" in three
+
+
+@pytest.mark.parametrize(
+    ("call", "check"),
+    [
+        ("ibv_reg_mr failed with error Cannot allocate memory", "ulimit -l"),
+        ("ibv_create_qp failed with error Cannot allocate memory", "ulimit -l"),
+        ("ibv_reg_mr_iova2 failed with error Bad address", "nvidia_peermem"),
+        ("ibv_create_cq failed", "/dev/infiniband"),
+        ("ibv_modify_qp failed with error Connection timed out", "the path between them"),
+    ],
+)
+def test_only_a_call_that_needs_the_far_end_accuses_the_path(call: str, check: str) -> None:
+    text = text_of(f"gpu1:1:2 [0] misc/ibvwrap.cc:262 NCCL WARN Call to {call}")
+    assert check in text
+    assert ("the path between them" in text) == ("modify_qp" in call)
+
+
+ENDED = "slurmstepd: error: *** STEP 88.0 ON gpu001 CANCELLED AT 2026-11-02T10:00:00"
+ENDED_STEPS = {
+    "time limit": (f"{ENDED} DUE TO TIME LIMIT ***", "cancelled: time limit: the job reached"),
+    "scancel": (f"{ENDED} ***", "cancelled: by srun or scancel"),
+    "aborted": ("srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", "can"),
+    "crash": (
+        "srun: error: gpu007: task 60: Segmentation fault (core dumped)\n"
+        "srun: Terminating StepId=88.0",
+        "task 60: Segmentation fault (core dumped): the program crashed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDED_STEPS)
+def test_what_slurm_kills_after_it_ended_the_step_is_no_cause(name: str) -> None:
+    """A reader looked for memory that ran out on gpu003."""
+    ended, first = ENDED_STEPS[name]
+    log = JobLog()
+    log.accept(f"{ended}\nsrun: error: gpu003: tasks 8-15: Killed\n".encode(), "job.log")
+    located = located_failures(log, AllPlaces([]))
+    assert located[0].near.host != "gpu003"
+    text = explain_table(explain_record(log, [], located, []))
+    assert first in text.splitlines()[2]
+    assert "out of memory" not in text
+    assert "not understood" not in text
+
+
+def test_the_end_of_a_step_is_said_once_with_its_reason() -> None:
+    text = text_of(f"{ENDED} DUE TO TIME LIMIT ***", ENDED_STEPS["aborted"][0])
+    assert "gpu001: cancelled: time limit" in text
+    assert "scancel" not in text
+
+
+def test_a_task_that_was_killed_before_the_step_ended_is_the_cause() -> None:
+    log = JobLog()
+    log.accept(
+        b"srun: error: gpu003: task 17: Killed\nsrun: Terminating StepId=88.0\n"
+        b"srun: error: gpu004: task 20: Killed\n",
+        "job.log",
+    )
+    located = located_failures(log, AllPlaces([]))
+    causes = [each for each in located if not meaning_of(each.seen.event).is_consequence]
+    assert [each.near.host for each in causes] == ["gpu003"]
 
 
 SHARED_MEMORY_LINES = (

@@ -62,6 +62,26 @@ def test_a_name_is_the_same_wherever_it_is(tmp_path: Path) -> None:
     assert "send to user-1" in said
 
 
+def test_hosts_that_only_sentences_name_are_replaced(tmp_path: Path) -> None:
+    """Those that were connected to again and again, that have no address, and of nccl-tests."""
+    client = "[W socket.cpp:663] [c10d] The client socket"
+    path = tmp_path / "job.log"
+    path.write_text(
+        f"{client} has failed to connect to [acme-a1]:29500 (errno: 111 - Connection refused).\n"
+        f"{client} cannot be initialized to connect to [acme-b2]:29500"
+        " (errno: -2 - Name or service not known).\n"
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20\n"
+        + "# Using devices\n"
+        + "#  Rank  0 Group  0 Pid 1 on acme-c3 device  0 [0x1b] NVIDIA H100\n" * 2
+        + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 0\n"
+    )
+    plain = CliRunner().invoke(cli, ["explain", str(path)]).output
+    shown = CliRunner().invoke(cli, ["explain", "--redact", str(path)]).output
+    for host in ("acme-a1", "acme-b2"):
+        assert host in plain
+    assert "acme" not in shown
+
+
 @pytest.mark.parametrize(
     "text",
     [

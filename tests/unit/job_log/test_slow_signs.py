@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fabmon.analysis.job_log.slow_signs import slow_signs
-from fabmon.session.log_files import read_logs
+from fabmon.session.log_files import read_files
 from tests.unit.job_log.nccl_logs import Log, watchdog
 from tests.unit.job_log.test_generated_logs import read
 
@@ -26,6 +28,18 @@ def test_ranks_of_one_host_over_tcp_and_the_others_over_infiniband() -> None:
     used = [f"{LOG.prefix(rank)}Using network {name}" for rank, name in enumerate(networks)]
     (sentence,) = signs([*LOG.start(), *used])
     assert "different networks: gpu002 TCP (NET/Socket), others IB" in sentence
+
+
+def test_no_rdma_device_means_sockets_unless_another_network_is_named() -> None:
+    """NCCL_DEBUG_SUBSYS may leave out the line that names the network."""
+    none = f"{LOG.prefix(2)}NET/IB : No device found."
+    (sentence,) = signs([none])
+    assert sentence.startswith(
+        "The job runs over TCP (NET/Socket), without RDMA: NCCL found no InfiniBand or RoCE device"
+    )
+    (sentence,) = signs([f"{LOG.prefix(0)}Using network IB", none])
+    assert "different networks: gpu002 TCP (NET/Socket), others IB" in sentence
+    assert signs([none, f"{LOG.prefix(2)}Using network AWS Libfabric"]) == []
 
 
 def test_a_job_on_one_host_needs_no_network() -> None:
@@ -68,6 +82,30 @@ def test_connections_that_were_tried_again_are_said_and_are_no_failure() -> None
     assert "at first" not in " ".join(record.conclusions), "it was made then"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gpu001:1:9 [0] misc/socket.cc:538 NCCL WARN socketPollConnect: connect to 10.0.0.2<3333>"
+        " returned Connection timed out, exceeded error retry count after 35 attempts",
+        "gpu001:1:9 [0] misc/socket.cc:538 NCCL WARN socketFinalizeConnect: Connect to"
+        " 10.0.0.2<3333> failed : retry count exceeded",
+        "[E1119 02:14:07.1 socket.cpp:957] [c10d] The client socket has failed to connect to any"
+        " network address of (10.0.0.2, 29500). The client socket has failed to connect to"
+        " 10.0.0.2:29500 (errno: 110 - Connection timed out).",
+        "[rank3]: torch.distributed.DistNetworkError: The client socket has failed to connect to"
+        " any network address of (10.0.0.2, 29500). The client socket has failed to connect to"
+        " 10.0.0.2:29500 (errno: 111 - Connection refused).",
+    ],
+)
+def test_the_last_attempt_to_connect_is_a_failure(line: str) -> None:
+    """NCCL 2.23 and PyTorch give up with the words that they write for each attempt."""
+    record = read([*LOG.start(), line])[1]
+    assert record.result == "wrong"
+    (failure,) = record.failures
+    assert (failure.kind, failure.far and failure.far.address) == ("connection", "10.0.0.2")
+    assert "tried again" not in " ".join(record.conclusions)
+
+
 def test_an_empty_host_name_is_not_replaced_by_a_process() -> None:
     line = LOG.completion(2, 1, 12).replace("gpu002", "", 1)
     (failure,) = read([line])[1].failures
@@ -80,7 +118,7 @@ def test_a_long_line_is_read_to_its_end(tmp_path: Path) -> None:
         bar = CAPTION * (length // len(CAPTION))
         path = tmp_path / "job.log"
         path.write_text(f"{bar}{watchdog(7, 77)[0]} {'x' * 900}\n")
-        log, _ = read_logs([path])
+        log = read_files([path]).log
         (seen,) = log.all_timeouts
         assert (seen.event.seq, seen.event.operation) == (77, "ALLREDUCE"), length
 

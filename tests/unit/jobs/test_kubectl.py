@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -77,6 +78,21 @@ def test_other_text_is_no_job_or_a_printable_one(parts: list[str]) -> None:
     for job in jobs_of_pods("".join(parts)):
         assert job.id.isprintable()
         assert job.nodes
+
+
+async def test_pods_beyond_the_limit_are_left_out_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = tmp_path / "kubectl"
+    pod = "%08x-0000-0000-0000-000000000000|n|p|a||8|||||||"
+    lines = f"print('{pod}' % number)"
+    command.write_text(f"#!{sys.executable}\nfor number in range(20_003):\n    {lines}\n")
+    command.chmod(0o700)
+    kubectl = Kubectl(str(command))
+    (job,) = await kubectl.ask()
+    await kubectl.ask()
+    assert len(job.pods) == 20_000
+    assert caplog.text.count("more than 20000 pods: 3 are left out") == 1
 
 
 def test_a_time_that_no_record_can_hold_is_unknown() -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from fabmon.fabric.jobs.job import HOSTFILE, Job, JobFilter
 from fabmon.fabric.model import Host
+from fabmon.fabric.redaction import Redactor
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.session.node_selection import JobSources, Selection, select_nodes
 from fabmon.session.session import Session
+from fabmon.session.watched_feed import kept_by
 from tests.fixtures.slurm import fake_squeue
 from tests.unit.jobs.test_kubectl import PODS, fake_kubectl
 
@@ -239,3 +241,18 @@ def test_two_hosts_files_of_one_name_do_not_share_what_is_kept_of_a_watch(tmp_pa
     assert {each.title for each in selections} == {"hosts"}
     kept = [session.kept_findings(each.known_from) for each in selections]
     assert kept[0]._file.path != kept[1]._file.path
+
+
+def test_a_watch_without_names_takes_up_nothing_of_other_pseudonyms() -> None:
+    """Alerts of `host-2` are kept while that is gpu003, and not once gpu001 was added before it."""
+
+    def kept(*names: str) -> tuple[str, str]:
+        hosts = [Host(name=each) for each in names]
+        redactor = Redactor(hosts)
+        return redactor.host(hosts[1]).name, kept_by("/hosts.txt", hosts, redactor)
+
+    before, after = kept("gpu002", "gpu003"), kept("gpu001", "gpu002", "gpu003")
+    assert before[0] == after[0] == "host-2", "of gpu003, then of gpu002"
+    assert before[1] != after[1]
+    assert kept("gpu002", "gpu003") == before
+    assert kept_by("/hosts.txt", [Host(name="gpu002")], None) == "/hosts.txt"

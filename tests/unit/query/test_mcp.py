@@ -97,6 +97,27 @@ async def test_wrong_input_is_refused_with_what_to_write(recorded: Path) -> None
         assert (await called(client, "status"))["jobs"] == 1, "it goes on"
 
 
+def test_what_is_no_message_is_answered_as_json_rpc_asks(recorded: Path) -> None:
+    """A client that waits for an answer to each line waited without end."""
+    lines = {
+        b"hello": (-32700, None),
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping"': (-32700, None),
+        b"[" * 100_000: (-32700, None),
+        b"\xff\xfe{}": (-32700, None),
+        b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}': (-32700, None),
+        b"[]": (-32600, None),
+        b"7": (-32600, None),
+        b'{"id": 7, "method": "ping"}': (-32600, 7),
+        b'{"jsonrpc": "2.0", "id": "a", "method": 1}': (-32600, "a"),
+        b'{"jsonrpc": "2.0", "id": true, "method": "ping"}': (-32600, None),
+        b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}': (-32600, None),
+    }
+    text = b"\n\r\n".join([*lines, b""])
+    done = subprocess.run([FABMON, "mcp", str(recorded)], input=text, capture_output=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["error"]["code"], each["id"]) for each in answers] == list(lines.values())
+
+
 def test_a_message_of_100_mb_is_refused_and_not_stored(recorded: Path) -> None:
     with subprocess.Popen(
         [FABMON, "mcp", str(recorded)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -15,11 +15,9 @@ import pytest
 from fabmon.analysis import analyst
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.finding import Condition
-from fabmon.cli.query import METRICS
-from fabmon.fabric.snapshot import HEAT
 from fabmon.query.answers import Answer, schema
 from fabmon.query.items import cut_lists, known_finding_record
-from fabmon.query.questions import DEFAULT_METRICS, question_of
+from fabmon.query.questions import question_of
 from fabmon.query.sources import KnownFinding
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
@@ -71,18 +69,30 @@ def test_a_finding_has_its_evidence_its_jobs_and_its_end(recorded: Path) -> None
     assert during["findings"][0]["time"] == during["to"]
 
 
-def test_a_finding_that_ended_in_the_range_has_its_end_though_it_was_known_later(
-    recorded: Path,
+@pytest.mark.parametrize(
+    ("to", "is_over"), [("+46s", False), ("+47s", False), ("+55s", False), ("+63s", True)]
+)
+def test_a_finding_has_an_end_in_every_output_from_when_it_is_known(
+    recorded: Path, tmp_path: Path, to: str, is_over: bool
 ) -> None:
     """It ended at 47 s; that it had, the recorder knew at 62 s."""
     (whole,) = asked(recorded, "findings")["findings"]
-    for to, is_over in (("+46s", False), ("+47s", True), ("+55s", True)):
-        (found,) = asked(recorded, "findings", to=to)["findings"]
-        assert (found["change"], found["until"]) == (
-            ("close", whole["until"]) if is_over else ("open", None)
-        )
-        links = asked(recorded, "links", at=to, ports=["leaf1/*"])["links"]
-        assert any(each["findings"] for each in links) is not is_over
+    (found,) = asked(recorded, "findings", to=to)["findings"]
+    assert (found["change"], found["until"]) == (
+        ("close", whole["until"]) if is_over else ("open", None)
+    )
+    links = asked(recorded, "links", at=to, ports=["leaf1/*"])["links"]
+    assert any(each["findings"] for each in links) is not is_over
+    assert asked(recorded, "status")["open_findings"] == 0
+    at_once = fabmon_here("replay", str(recorded), "--at", to, "--once", "--format", "json")
+    shown = json.loads(at_once.stdout)["findings"]
+    names = ("key", "since", "seen", "until", "text", "lost", "worst")
+    assert [[each[name] for name in names] for each in shown] == (
+        [] if is_over else [[found[name] for name in names]]
+    )
+    page = tmp_path / "page.html"
+    assert not fabmon_here("report", str(recorded), "--to", to, "-o", str(page)).returncode
+    assert (", closed" in page.read_text()) is is_over
 
 
 def test_a_range_that_begins_within_a_finding_has_it_in_every_output(
@@ -215,7 +225,7 @@ def test_what_is_cut_of_a_finding_is_said() -> None:
     known = KnownFinding(slow, tuple(f"{node}/mlx5_0" for node in nodes[:100]))
     record = known_finding_record(known, slow.since_ns)
     assert (len(record.ports), len(record.victims)) == (100, 100)
-    assert cut_lists(known) == ["incast:gpu0001/mlx5_0: 100 of 812 victims"]
+    assert cut_lists(known) == ["incast:gpu0001/mlx5_0: 100 of its 812 victims are listed"]
 
 
 def test_links_are_those_of_the_time_the_busiest_first(recorded: Path) -> None:
@@ -327,11 +337,6 @@ def test_the_history_of_a_port_is_that_of_the_asked_range_and_of_the_other_outpu
     assert asked(recorded, "history", **asked_for, to="14:07:29")["times"] == []
 
 
-def test_the_help_names_the_metrics_of_a_history() -> None:
-    assert METRICS[: len(DEFAULT_METRICS)] == DEFAULT_METRICS
-    assert set(METRICS) == set(HEAT)
-
-
 @pytest.mark.parametrize(
     ("name", "fields", "complaint"),
     [
@@ -421,3 +426,12 @@ def test_two_sources_are_not_asked_at_once(recorded: Path) -> None:
                 Session(load(None)), (recorded,), Path("x.sock"), False, question_of("status", {})
             )
         )
+
+
+def test_numbers_of_a_recorder_that_was_too_busy_are_said_to_be_recorded(
+    busy: Path, recorded: Path
+) -> None:
+    """A report computes them again from every tick: its worst moment may be another one."""
+    notes = asked(busy, "findings")["notes"]
+    assert any("too busy to analyse every tick" in each and "report" in each for each in notes)
+    assert asked(recorded, "findings")["notes"] == []

@@ -28,7 +28,7 @@ from fabmon.fabric.model import Host
 from fabmon.history.history import History
 from fabmon.report.output import json_schema
 from fabmon.report.ras_conclusions import conclusions
-from fabmon.report.ras_records import LateRecord, RankRecord, RasRecord
+from fabmon.report.ras_records import LateRecord, MissingProcessRecord, RankRecord, RasRecord
 from fabmon.session.errors import UsageError
 from tests.builders import hello, port, tick, up
 from tests.goldens import check_golden
@@ -265,6 +265,14 @@ def test_the_state_of_the_wire(loads: list[PortLoad], state: WireState) -> None:
     assert wire_state(loads)[0] is state
 
 
+def test_processes_without_a_sentence_are_counted() -> None:
+    gone = [
+        MissingProcessRecord(host=f"gpu{n:03}", pid=n, gpus=[0], is_dead=True) for n in range(7)
+    ]
+    found = list(conclusions(gone, [], [], [], Movement.UNKNOWN, None))
+    assert found[4] == "And 3 processes more dead or without an answer: --format json."
+
+
 def rank_record(nic: str = "gpu001/mlx5_3") -> RankRecord:
     return RankRecord(
         rank=7, host="gpu001", pid=9, gpu=3, nics=[nic], links=[], name="rank 7 (gpu001, GPU 3)"
@@ -332,6 +340,21 @@ def test_frozen_counts_and_a_paused_link_of_a_recording(tmp_path: Path, recordin
     assert "UTC+2 h: the only zone" in found["wire"]["clock"]
     given = reported(*two_answers(tmp_path), "--recording", recording, "--tz", "+2")
     assert given["wire"]["start"] == found["wire"]["start"]
+
+
+def test_one_answer_given_twice_freezes_no_count(tmp_path: Path) -> None:
+    first, _ = two_answers(tmp_path)
+    assert "is given twice" in str(run(first, first).exception)
+    assert "is given twice" in str(
+        run(first, tmp_path / ".." / tmp_path.name / first.name).exception
+    )
+
+
+def test_a_text_whose_ranks_are_equal_asks_for_no_second_text(tmp_path: Path) -> None:
+    """It has no counts: the advice to ask again led nowhere."""
+    (said,) = conclusions([], [], [], [], Movement.UNKNOWN, None, has_counts=False)
+    assert "ask again" not in said
+    assert "ncclras -f json" in said
 
 
 def test_the_node_nics_and_links_of_a_late_rank(tmp_path: Path, recording: Path) -> None:

@@ -21,7 +21,7 @@ from fabmon.history.history import History
 from fabmon.recording.format.frames import FrameKind
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.reader import Recording
-from fabmon.recording.reading.summary import summarise
+from fabmon.recording.reading.summary import LostPart, summarise
 from fabmon.recording.reading.time_parsing import parse_seconds, parse_time, parse_time_near
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
@@ -129,6 +129,35 @@ def test_printed_lines_complete_the_recording_beside_them_on_sigterm(tmp_path: P
     assert process.returncode == 128 + signal.SIGTERM, errors
     with Recording(path) as recording:
         assert recording.is_closed
+
+
+def test_info_says_of_a_recording_without_a_readable_tick_that_there_is_none(
+    tmp_path: Path,
+) -> None:
+    """`no ticks, 0 ticks, one every 1 s` was said of ticks that are there and damaged."""
+    path = tmp_path / "run.fabrec"
+    write(path, quiet_ticks(5))
+    with Recording(path) as recording:
+        found = summarise(recording)
+    none = msgspec.structs.replace(found, start=None, end=None, ticks=0)
+    damaged = msgspec.structs.replace(none, lost=(LostPart(16, 500, "a checksum is wrong"),))
+    for summary, what in ((none, "no tick is recorded"), (damaged, "no tick can be read")):
+        (line,) = [each for each in summary.text().splitlines() if each.startswith("  time")]
+        assert line == f"  time   {what}: no time is known"
+
+
+def test_ticks_of_a_clock_that_began_at_0_are_ticks(tmp_path: Path) -> None:
+    """Of a machine whose clock was never set `no tick is recorded` was said; verify found 5."""
+    path = tmp_path / "zero.fabrec"
+    ticks = [
+        msgspec.structs.replace(each, time_ns=each.time_ns - START_NS) for each in quiet_ticks(5)
+    ]
+    write(path, ticks)
+    assert ticks_in(path)[0].time_ns == 0
+    for command in ("cut FILE -o OUT", "report FILE -o OUT", "replay FILE --once"):
+        words = {"FILE": str(path), "OUT": str(tmp_path / command[:3])}
+        done = fabmon_here(*(words.get(each, each) for each in command.split()))
+        assert (done.returncode, "no tick" in done.stderr) == (Exit.OK, False), done.stderr
 
 
 def test_info_summarises_a_recording(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from fabmon.cli.main import cli
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.history.history import History
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.frames import FrameEntry, FrameKind
@@ -118,6 +121,21 @@ def _file(frames: Frames) -> bytes:
     return b"".join(
         encoded(entry, payload) for entry, payload in frames if entry.header.kind != FrameKind.INDEX
     )
+
+
+def test_ticks_of_the_last_minute_that_64_bits_hold_are_damage(
+    tmp_path: Path,
+) -> None:
+    """`cut` of one ended with an unexpected error: that minute ends later."""
+    ticks = eventful_ticks()
+    ahead_ns = LATEST_NS - ticks[-1].time_ns
+    path, out = tmp_path / "a.fabrec", tmp_path / "out"
+    out.mkdir()
+    with suppress(struct.error), closing(Writer.create(path, session(LeafSpine()))) as writer:
+        for tick in ticks:
+            writer.write(msgspec.structs.replace(tick, time_ns=tick.time_ns + ahead_ns))
+    assert not is_intact(path)
+    assert not unexpected(path, out)
 
 
 def is_intact(path: Path) -> bool:

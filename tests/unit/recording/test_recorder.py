@@ -26,7 +26,10 @@ from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.cut import copy_range
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.recording.writing.segments import Rotation, Segments
-from fabmon.session.recorder_setup import describe_status
+from fabmon.recording.writing.writer import Writer
+from fabmon.session.config import RecordingConfig
+from fabmon.session.errors import UsageError
+from fabmon.session.recorder_setup import describe_status, recorder_for, ring_recorder
 from tests.builders import SECOND_NS, START_NS, LeafSpine
 from tests.unit.recording.builders import quiet_ticks, session, ticks_in
 
@@ -361,6 +364,84 @@ def hanging_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", slow)
         yield answers
+
+
+def test_a_disk_that_does_not_answer_is_said_before_ticks_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was after 60 ticks: a minute, or an hour."""
+    monkeypatch.setattr("fabmon.recording.writing.recorder._ANSWER_S", 0.05)
+    ticks = quiet_ticks(10)
+    recorder = record(tmp_path / "a.fabrec", ticks[:2])
+    with hanging_disk(monkeypatch) as answers:
+        recorder.accept(ticks[2])
+        wait_for(lambda: not recorder.waiting)
+        time.sleep(0.06)
+        for tick in ticks[3:]:
+            recorder.accept(tick)
+        status = recorder.status
+        assert status.trouble == "the disk does not answer: ticks wait in memory, at most 60"
+        assert not status.lost_ticks
+        answers.set()
+        wait_for(lambda: not recorder.waiting and not recorder.status.trouble)
+    assert recorder.close().ticks == 10
+    assert ticks_in(tmp_path / "a.fabrec") == ticks
+
+
+def test_ticks_that_wait_at_the_end_are_lost_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`recorded 2 ticks` was all that was said of 6."""
+    monkeypatch.setattr("fabmon.recording.writing.recorder._CLOSE_S", 0.1)
+    ticks = quiet_ticks(6)
+    recorder = record(tmp_path / "a.fabrec", ticks[:2])
+    with hanging_disk(monkeypatch) as answers:
+        for tick in ticks[2:]:
+            recorder.accept(tick)
+        status = recorder.close()
+        answers.set()
+    assert (status.ticks, status.lost_ticks) == (2, 4)
+    assert status.trouble == "the disk does not answer: the last ticks may be missing"
+
+
+@pytest.mark.parametrize("hangs", ["note", "close"])
+def test_what_waits_at_the_end_and_is_no_tick_is_not_counted_as_one(
+    hangs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a file was -1 lost ticks, a bookmark one."""
+    monkeypatch.setattr("fabmon.recording.writing.recorder._CLOSE_S", 0.1)
+    answers = threading.Event()
+    monkeypatch.setattr(Writer, hangs, lambda *_: answers.wait())
+    recorder = record(tmp_path / "a.fabrec", quiet_ticks(4))
+    recorder.note(Note(kind="bookmark", time_ns=START_NS, seq=3, text="here"))
+    status = recorder.close()
+    answers.set()
+    assert (status.ticks, status.lost_ticks) == (4, 0)
+    assert status.trouble == "the disk does not answer: the last ticks may be missing"
+
+
+def test_a_file_system_that_does_not_answer_keeps_no_run_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was waited for without end and without a word."""
+    answers, opened = threading.Event(), os.open
+
+    def slow(path: str | Path, *arguments: int, **rest: int) -> int:
+        if str(path).endswith(".fabrec"):
+            answers.wait(20)
+        return opened(path, *arguments, **rest)
+
+    monkeypatch.setattr("fabmon.session.recorder_setup.START_S", 0.1)
+    monkeypatch.setattr(os, "open", slow)
+    no_answer = "its file system does not answer"
+    with pytest.raises(UsageError, match=f"a.fabrec: {no_answer}"):
+        recorder_for(tmp_path / "a.fabrec", [], 1.0, "")
+    config = RecordingConfig(directory=str(tmp_path / "rings"))
+    why = ring_recorder(config, [], 1.0, "")
+    answers.set()
+    assert isinstance(why, str)
+    assert why.startswith(f"not recording: {tmp_path}/rings")
+    assert why.endswith(no_answer)
 
 
 def test_ticks_of_many_nodes_wait_in_smaller_number(

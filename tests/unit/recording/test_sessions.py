@@ -19,6 +19,7 @@ from fabmon.history.history import History
 from fabmon.recording.format.frames import HEADER_BYTES, FrameKind
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
+from fabmon.recording.reading.summary import summarise
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer, resume
 from tests.builders import SECOND_NS, START_NS, LeafSpine
@@ -127,6 +128,10 @@ def test_a_killed_recording_is_continued_with_another_session(tmp_path: Path) ->
         assert by_node(t for s, t in got if s == 0) == by_node(first)
         assert by_node(t for s, t in got if s == 1) == by_node(second)
         assert not recording.losses
+        summary = summarise(recording)
+    assert "  gap    11-21 04:40:39Z to 11-21 05:40:00Z (59 min 21 s)\n" in summary.text()
+    (gap,) = summary.gaps
+    assert (gap.end - gap.start).total_seconds() == 3561
 
 
 def test_a_resume_keeps_the_counters_of_ticks_behind_the_last_block(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from fabmon.fabric.heat_columns import HEAT
 from fabmon.fabric.redaction import Redactor
-from fabmon.fabric.snapshot import HEAT, Floats, Snapshot
+from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.history.history import History
 from fabmon.recording.format.frames import HEADER_BYTES, FrameKind
 from fabmon.recording.format.minutes import BIN_NS, MINUTE_NS

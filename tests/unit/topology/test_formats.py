@@ -67,6 +67,28 @@ def test_csv(heading: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(("delimiter", "name"), [(";", "x"), (";", "x.csv"), ("\t", "x.csv")])
+def test_csv_as_spreadsheets_write_it_elsewhere(delimiter: str, name: str) -> None:
+    """Where the comma is the decimal separator; ranges have commas with any."""
+    rows = ["node,port,node,port", "leaf1,swp1,gpu1,", "gpu[2/3],eth0,leaf1,swp[2/3]"]
+    text = "# cables\n" + "\n".join(row.replace(",", delimiter) for row in rows)
+    assert ends(parse(text.replace("/", ","), name)) == [
+        f"leaf1/swp1 gpu1/ {name}:3",
+        f"gpu2/eth0 leaf1/swp2 {name}:4",
+        f"gpu3/eth0 leaf1/swp3 {name}:4",
+    ]
+
+
+@pytest.mark.parametrize("first", ["sep=;", "sep=;;;;", "sep=,", "sep=\t"])
+def test_csv_whose_first_line_says_what_separates_its_columns(first: str) -> None:
+    rows = ["leaf1,swp1,gpu1,", "leaf1,swp2,gpu2,eth0"]
+    text = "\r\n".join([first, *(row.replace(",", first[4]) for row in rows)])
+    assert ends(parse(text, "x.csv")) == [
+        "leaf1/swp1 gpu1/ x.csv:2",
+        "leaf1/swp2 gpu2/eth0 x.csv:3",
+    ]
+
+
 def test_slurm() -> None:
     topology = parse(
         "# a tree\nSwitchName=leaf1 \\\n  Nodes=gpu[1-2]\n"

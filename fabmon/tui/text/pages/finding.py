@@ -12,7 +12,7 @@ from fabmon.analysis.causes import CAUSES, finding_title, loss_and_confidence, s
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
 from fabmon.analysis.finding import Finding, shown_moment
 from fabmon.fabric.time_wording import lasted, time_of_day
-from fabmon.fabric.wording import evidence_value
+from fabmon.fabric.wording import Unit, evidence_value, with_bytes
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
 from fabmon.tui.text import flows, labels
 from fabmon.tui.text.draw_context import DrawContext
@@ -105,13 +105,18 @@ def _title(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
     subject = labels.subject_name(finding, ctx.fabric)
     return [
         line((f" {mark} {finding_title(finding)}  ", accent), (subject, palette.strong)),
-        *paragraph(sentence(finding, snapshot), ctx.width, palette.text),
+        *paragraph(_in_unit(ctx, sentence(finding, snapshot)), ctx.width, palette.text),
         *paragraph(
             f"{when}, {loss_and_confidence(finding)}",
             ctx.width,
             palette.dim,
         ),
     ]
+
+
+def _in_unit(ctx: DrawContext, text: str) -> str:
+    """A text of a finding, which has rates in bits, with bytes too where these are the unit."""
+    return with_bytes(text) if ctx.choices.unit is Unit.GBYTE else text
 
 
 def _evidence(ctx: DrawContext, finding: Finding, moment: str) -> list[Line]:
@@ -124,7 +129,7 @@ def _evidence(ctx: DrawContext, finding: Finding, moment: str) -> list[Line]:
     lines = [line((" Evidence", ctx.palette.strong), (when, ctx.palette.dim))]
     longest = max(cell_len(item.name) for item in shown.evidence)
     name_width = max(_NAME, min(longest + 2, ctx.width - 20))
-    values = [evidence_value(each.value, each.unit) for each in shown.evidence]
+    values = [_in_unit(ctx, evidence_value(each.value, each.unit)) for each in shown.evidence]
     numbers = [
         cell_len(value)
         for value, each in zip(values, shown.evidence, strict=True)

@@ -17,9 +17,9 @@ from fabmon.analysis.causes import (
     sentence,
 )
 from fabmon.analysis.finding import Finding, shown_moment, unseen_s
-from fabmon.analysis.scene import Event, Scene
+from fabmon.analysis.scene import Event, Scene, missing_findings
 from fabmon.fabric.model import DOWNLINK, GPU, NVLINK
-from fabmon.fabric.snapshot import has_line_rates, unknown_ports
+from fabmon.fabric.snapshot import FIRST_SAMPLE, has_line_rates, unknown_ports
 from fabmon.fabric.time_wording import SECOND_NS, age, duration, lasted, time_of_day
 from fabmon.fabric.wording import (
     name_list,
@@ -61,7 +61,7 @@ def panel(ctx: DrawContext) -> list[Line]:
     """The findings, then the busiest links in the room that is left."""
     brief = ctx.height < 8 and len(ctx.groups) > 1
     lines = [each for group in ctx.groups for each in entry(ctx, group, brief=brief)]
-    lines = lines or _no_findings(ctx)
+    lines = _failed(ctx) + (lines or _no_findings(ctx))
     room = ctx.height - len(lines) - 2
     if room > 0:
         lines.append(line((" " * ctx.width, ctx.palette.text)))
@@ -193,6 +193,12 @@ def _age(ctx: DrawContext, since_ns: int) -> str:
     return age((ctx.snapshot.time_ns - since_ns) / SECOND_NS)
 
 
+def _failed(ctx: DrawContext) -> list[Line]:
+    """That findings may be missing, where a detector failed."""
+    said = missing_findings(ctx.scene.failed_detectors)
+    return [each for text in said for each in paragraph(text, ctx.width, ctx.palette.gone)]
+
+
 def _no_findings(ctx: DrawContext) -> list[Line]:
     """That nothing is wrong, as far as the nodes that send data show it."""
     palette, width = ctx.palette, ctx.width
@@ -204,12 +210,16 @@ def _no_findings(ctx: DrawContext) -> list[Line]:
         return [line((" ○ No findings", palette.dim), (": no node sends data", palette.gone))]
     unknown, ports = int(unknown_ports(ctx.scene.snapshot).sum()), len(ctx.fabric.ports)
     if unknown == ports:
+        if ctx.scene.snapshot.is_first_sample:
+            text = f": {FIRST_SAMPLE}"
+            return [line((" ? Nothing is known yet", palette.dim), (text, palette.text))]
         what = "no port has a rate" if ports else "no port was found"
         return [line((" ? Nothing is known", palette.gone), (f": {what}", palette.text))]
     down = down_links(ctx.scene)
+    is_all = not down and not ctx.scene.failed_detectors
     first = [
         (" ○ No findings", palette.key),
-        ("" if down else ": no link is flagged or down", palette.text),
+        (": no link is flagged or down" if is_all else "", palette.text),
     ]
     unrated = others = ""
     if not has_line_rates(ctx.snapshot):
@@ -269,7 +279,7 @@ def busiest(ctx: DrawContext, count: int) -> list[Line]:
         usable &= ctx.matched.ports
     rows = np.flatnonzero(usable)
     order = rows[np.argsort(-values[rows], kind="stable")].tolist()
-    order = _one_end(order, ctx.scene, count, (GPU, NVLINK) if metric.traffic else ())
+    order = _one_end(order, ctx.scene, count, (GPU, NVLINK) if metric.is_traffic else ())
     order = order[: max(0, count - 1)]
     lines = [line((f"   Busiest, {metric.name}", palette.dim))] if order else []
     columns = min(max(0, ctx.width - _BUSY_TEXT), _MOST_BAR) if metric.range.is_share else 0
@@ -311,7 +321,7 @@ def page(ctx: DrawContext) -> list[Line]:
     hidden = len(ctx.scene.findings) - len(shown(ctx))
     if lines and hidden:
         lines.append(line((f"   {_hidden(hidden, 'finding')}", palette.dim)))
-    lines = lines or _no_findings(ctx)
+    lines = _failed(ctx) + (lines or _no_findings(ctx))
     lines += [*_recorded_differences(ctx), *_closed(ctx), *iteration.page(ctx)]
     every = [each for each in ctx.events if each.time_ns <= ctx.snapshot.time_ns]
     events = _matching_events(ctx, every)

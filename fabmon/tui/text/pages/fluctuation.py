@@ -108,7 +108,7 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
     for kind, title in _TITLES.items():
         subjects = [each for each in measured if each.kind == kind]
         if kind == LINK:
-            subjects.sort(key=lambda each: -(each.spread.cov if each.spread else 0.0))
+            subjects.sort(key=lambda each: -((each.spread and each.spread.cov) or 0.0))
         if kind == RAIL:
             subjects = [*(each for each in measured if each.kind == ALL), *subjects]
         if kind == JOB and all(each.job is None for each in subjects):

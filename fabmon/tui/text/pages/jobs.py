@@ -131,7 +131,10 @@ def page(ctx: DrawContext, every: Sequence[Job], jobs: Sequence[JobSummary]) -> 
     that match the filter."""
     palette, report = ctx.palette, ctx.snapshot.jobs.report
     lines = [_summary(ctx, every)]
-    moved = map(_moved, ctx.snapshot.jobs.moved[:_MOST_DETAILS])
+    moved = (
+        f"{job.label} runs on {fold(job.nodes)} now, which is not watched: add it to --hosts"
+        for job in ctx.snapshot.jobs.moved[:_MOST_DETAILS]
+    )
     notes = () if report is None else report.notes
     cut = map(_cut, list(ctx.snapshot.jobs.cut.items())[:_MOST_DETAILS])
     inspector = _inspector_problem(ctx.snapshot.collectives)
@@ -292,11 +295,6 @@ def _reason(report: JobReport | None) -> str:
     if report.read_ns:
         return f"As of {time_of_day(report.read_ns)}: {report.reason}"
     return f"Numbers of jobs alone, from processes that use RDMA: {report.reason}"
-
-
-def _moved(job: Job) -> str:
-    """Where a job is that was requeued to nodes that are not watched."""
-    return f"{job.label} runs on {fold(job.nodes)} now, which is not watched: add it to --hosts"
 
 
 def _cut(of_node: tuple[str, int]) -> str:

@@ -96,7 +96,7 @@ class Waterfall:
             (
                 metric
                 for metric in own
-                if metric.traffic
+                if metric.is_traffic
                 or any(
                     np.nan_to_num(snapshot.window(column, rows, self._kept_ticks)).any()
                     for column in metric.columns
@@ -112,7 +112,7 @@ class Waterfall:
     @property
     def is_too_long(self) -> bool:
         """Whether the metric is not kept in memory for `minutes`."""
-        return not self.metric.traffic and self.minutes > KEPT_MIN
+        return not self.metric.is_traffic and self.minutes > KEPT_MIN
 
     @cached_property
     def look(self) -> Look:
@@ -285,7 +285,7 @@ class LongWaterfall(Waterfall):
     def tier(self) -> Tier:
         """The bins of the recording that the columns show."""
         metric = self.metric
-        return self.trend.of(self.ports, metric.columns, metric.traffic, self._room)
+        return self.trend.of(self.ports, metric.columns, metric.is_traffic, self._room)
 
     @property
     def resolution(self) -> str:
@@ -332,7 +332,7 @@ class LongWaterfall(Waterfall):
     @cached_property
     def values(self) -> Floats:
         """[ports, bins]: the highest value of each bin; NaN where nothing is known."""
-        return measure(self.metric.name).of_kept(self.tier.highest)
+        return measure(self.metric.name).greatest(self.tier.highest)
 
     @property
     def ends(self) -> tuple[str, str]:

@@ -240,6 +240,8 @@ PICTURES: Mapping[str, Callable[[Canvas], list[Line]]] = {
     "resending_ports": host.resending_ports,
 }
 """Drawing functions by the name that a cause declares as its `picture`."""
+if _unknown := {cause.picture for cause in CAUSES.values()} - set(PICTURES):
+    raise KeyError(f"no such picture: {', '.join(_unknown)}")
 
 OF_GROUPS = frozenset(name for name, cause in CAUSES.items() if cause.picture == "link_group")
 """Names of the causes that are about parallel links."""
