@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,10 @@ _GARBAGE_OBJECTS = 20_000
 that ten thousand tests consist of again and again: a fifth of the CPU time of a test of the
 screen."""
 gc.set_threshold(_GARBAGE_OBJECTS, 10, 10)
+
+# A shell without job control has what it starts in the background ignore ctrl+c, and so would all
+# programs that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -92,6 +92,7 @@ class Delivery:
         self._kept_in: StateFile[Alert] | None = None
         self._thread = LimitedThread(_MOST_SAVE_S)
         self._is_ready = memory is None
+        self._may_answer = asyncio.Event()
         self._newest: Scene | None = None
         self._transport = transport
         self._book = AlertBook(rules)
@@ -117,6 +118,13 @@ class Delivery:
         self._outbox.accept(self._book.accept(scene), time.time_ns())
         if self._outbox.next_due_s() <= time.monotonic():
             self._changed.set()
+
+    def recall(self) -> None:
+        """The findings that the last run left open are known now: nothing is sent until what the
+        receiver has of them is, or cannot be read."""
+        if self._memory is not None and self._kept_in is None:
+            self._is_ready = False
+            self._may_answer.set()
 
     async def run(self) -> None:
         """Send whatever is due, until it is cancelled."""
@@ -210,6 +218,7 @@ class Delivery:
         are sent while that is not known, but nothing is saved over what may be there."""
         logged, thread = "", LimitedThread(START_S)
         while True:
+            self._may_answer.clear()
             try:
                 if await thread.call(memory.acquire):
                     sent = await thread.call(memory.load)
@@ -222,7 +231,9 @@ class Delivery:
             if said != logged:
                 _LOG.warning("%s", said)
                 logged = said
-            await asyncio.sleep(_LOCK_RETRY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOCK_RETRY_S):
+                    await self._may_answer.wait()
         await self._wait_for_findings()
         self._outbox.inherit(sent)
         self._book.inherit(sent)
@@ -320,8 +331,10 @@ class Alerts:
     def accept(self, scene: Scene, are_known: bool = True) -> None:
         """Take over the findings of a scene. Does not wait. `are_known`: those that the last run
         left open are among them; before, none of its alerts is resolved."""
-        if are_known:
+        if are_known and not self._are_known.is_set():
             self._are_known.set()
+            for delivery in self.deliveries:
+                delivery.recall()
         for delivery in self.deliveries:
             delivery.accept(scene)
 
