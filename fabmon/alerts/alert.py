@@ -10,7 +10,14 @@ import msgspec
 from fabmon.alerts.settings import AlertsConfig, BaseReceiver, QuietHours, parse_quiet_hours
 from fabmon.analysis.causes import CAUSES, finding_title, sentence
 from fabmon.analysis.earlier_findings import Awaited, EarlierFinding
-from fabmon.analysis.finding import SEVERITIES, Change, Finding, shown_moment, times_opened
+from fabmon.analysis.finding import (
+    SEVERITIES,
+    Change,
+    Finding,
+    Trait,
+    shown_moment,
+    times_opened,
+)
 from fabmon.analysis.scene import Scene
 from fabmon.fabric.jobs.job_table import JobTable
 from fabmon.fabric.snapshot import Snapshot
@@ -270,15 +277,21 @@ def kind_of(finding: Finding) -> str:
     return family.replace(" ", "_") or finding.opened_as or finding.cause
 
 
+def place_of(finding: Finding) -> tuple[str, str]:
+    """The node and the port that a finding is about, empty where it is about none.
+
+    By its words alone: they are part of what Alertmanager recognises an alert by, and after a
+    restart the finding is open before its node has said which ports it has.
+    """
+    traits = CAUSES[finding.cause].traits if finding.cause in CAUSES else ()
+    node, slash, port = finding.subject.partition("/")
+    if Trait.OF_NO_PLACE in traits or (not slash and " " in node):
+        return "", ""
+    return node, "" if Trait.FULL_GROUP in traits else port
+
+
 def _alert(id_: str, kind: str, finding: Finding, snapshot: Snapshot) -> Alert:
-    ports = [snapshot.fabric.ports[row] for row in finding.rows]
-    node = port = ""
-    subject = next((each for each in ports if each.id == finding.subject), None)
-    if subject is not None:
-        node, port = subject.node, subject.name
-    else:
-        name = finding.subject.partition("/")[0]
-        node = name if any(each.name == name for each in snapshot.fabric.nodes) else ""
+    node, port = place_of(finding)
     return Alert(
         id=id_,
         kind=kind,

@@ -41,6 +41,7 @@ class Trait(Enum):
     FULL_LINK_OF_GROUP = "its first link is the fullest of its ECMP group"
     FULL_GROUP = "its first links are the fullest of their ECMP group"
     GONE = "its subject is down or lost: shown with another mark and colour"
+    OF_NO_PLACE = "its subject is neither a port nor a node, whatever its name is"
 
 
 SLOW_HOST_PORT = (Trait.OF_HOST_PORT, Trait.LAST_HOP, Trait.MAKES_QUEUES, Trait.HAS_SENDERS)

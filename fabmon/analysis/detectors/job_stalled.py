@@ -9,7 +9,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import FabricStructure, Rows
-from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence
+from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.iteration.results import JobIteration
 from fabmon.fabric.flows.flow_table import Connections
 from fabmon.fabric.jobs.job import SLURM
@@ -40,6 +40,7 @@ CAUSE = Cause(
         "Look at the ranks: a crashed or stopped process, a collective that one rank did not enter"
         " (NCCL flight recorder, py-spy dump); the fabric carries nothing of this job."
     ),
+    traits=(Trait.OF_NO_PLACE,),
 )
 
 _SILENT_UTIL = 0.005

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.finding import NOTE, Cause, Condition, Evidence
+from fabmon.analysis.finding import NOTE, Cause, Condition, Evidence, Trait
 from fabmon.fabric.wording import plural
 
 CAUSE = Cause(
@@ -24,6 +24,7 @@ CAUSE = Cause(
     not_observable="What the counter counts, until it is reset",
     picture="affected_ports",
     advice="Reset it on these ports when nothing else needs its value: perfquery -R.",
+    traits=(Trait.OF_NO_PLACE,),
 )
 
 _COUNTERS = {

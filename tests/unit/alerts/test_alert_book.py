@@ -62,6 +62,30 @@ def test_severity_cause_and_age_decide() -> None:
     assert later.accept(scene(finding("a"), time_s=31))
 
 
+@pytest.mark.parametrize(
+    ("cause", "subject", "place"),
+    [
+        ("ecmp_collision", "leaf1/up3", ("leaf1", "up3")),
+        ("incast", "leaf1/Ethernet 1/1", ("leaf1", "Ethernet 1/1")),
+        ("polarization", "leaf1/uplinks", ("leaf1", "")),
+        ("node_lost", "gpu001", ("gpu001", "")),
+        ("congested_path", "paths out of leaf1", ("", "")),
+        ("uneven_rails", "rails r1", ("", "")),
+        ("job_stalled", "sweep/7", ("", "")),
+        ("saturated_counter", "ib_tx_wait", ("", "")),
+    ],
+)
+def test_an_alert_has_the_same_labels_before_and_after_its_ports_are_read(
+    cause: str, subject: str, place: tuple[str, str]
+) -> None:
+    """A watch that was killed, and has read no node yet, opens it with no rows: with other labels
+    Alertmanager took it for a second alert."""
+    (alert,) = AlertBook(RULES).accept(scene(finding(subject, cause, "critical"))).values()
+    assert (alert.node, alert.port) == place
+    labels = posted_alert(alert, "lab", "", 10**18)["labels"]
+    assert (labels.get("node", ""), labels.get("port", "")) == place
+
+
 def at(text: str) -> float:
     """Seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()
