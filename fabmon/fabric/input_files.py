@@ -44,7 +44,7 @@ def _open(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if stat.S_ISDIR(os.fstat(fd).st_mode):
         os.close(fd)
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise IsADirectoryError(errno.EISDIR, "a directory: name the files in it", str(path))
     return fd
 
 

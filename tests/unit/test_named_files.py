@@ -66,7 +66,7 @@ def _socket(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (os.mkdir, "Is a directory"),
+        (os.mkdir, "a directory: name the files in it"),
         (_socket, "No such device or address"),
         (lambda path: path.symlink_to("/dev/zero"), "a device: name a file or a pipe"),
     ],
