@@ -135,8 +135,10 @@ def _selected(ctx: DrawContext) -> list[Line]:
 def _legend(ctx: DrawContext, found: Fluctuation) -> Line:
     """What the columns and marks of the table mean, as far as there is room."""
     inner, mark = _marks(ctx.palette)
+    is_bound = any(each.spread is not None and not each.spread.whole for each in found.subjects)
     parts = (
         f"{inner} p5 to p95  {mark} median of samples of {interval(found.interval_s)}",
+        *(("≥ at least: bursts under 3 samples",) if is_bound else ()),
         "CoV deviation/mean",
         "active time with traffic",
         "curve 0 to its maximum",
