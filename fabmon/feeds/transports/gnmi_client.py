@@ -154,13 +154,19 @@ def subscribe_response(reply: bytes) -> Any:
 
 
 def path_elements(path: Any) -> tuple[tuple[str, Keys], ...]:
-    """The first elements of a path, without names of modules: no longer one is known."""
-    elements = path.elem[: openconfig.MOST_DEPTH]
-    return tuple((element.name.rpartition(":")[2], dict(element.key)) for element in elements)
+    """The first elements of a path: no longer one is known."""
+    return tuple(
+        openconfig.path_element(
+            element.name.rpartition(":")[2],
+            ((key, element.key[key]) for key in openconfig.KEYS if key in element.key),
+        )
+        for element in path.elem[: openconfig.MOST_DEPTH]
+    )
 
 
 def typed_value(typed: Any) -> Any:
-    """The value of a TypedValue: a number, a text, or decoded JSON; None for other kinds."""
+    """The value of a TypedValue: a number, a text, or decoded JSON; None for other kinds.
+    Raises Misbehaved for JSON of too many values."""
     kind = typed.WhichOneof("value")
     if kind in ("json_val", "json_ietf_val"):
         return openconfig.json_value(getattr(typed, kind))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from collectors.catalog import require
 from collectors.wire import Object
-from fabmon.feeds.transports.polled import SampleClock, SourceBlock
+from fabmon.feeds.errors import Misbehaved
+from fabmon.feeds.transports.polled import SampleClock, SourceBlock, too_many_interfaces, values_in
 from fabmon.malformed_json import MALFORMED
 
 Keys = Mapping[str, str]
@@ -20,6 +21,10 @@ MOST_PORTS = 2048
 """Interfaces of a device, as of a node."""
 _MOST_QUEUES = 8
 MOST_DEPTH = 12
+KEYS = ("name", "interface-id", "id")
+"""Keys of lists that are read."""
+_MOST_JSON_VALUES = 131_072
+"""Values of one document: more than a device may send in a second where none is known, 100,000."""
 _MODULE = re.compile(r"^[A-Za-z][\w.-]*:")
 
 COUNTERS, STATE, QUEUES, NEIGHBOURS = "gnmi", "gnmi_state", "gnmi_queues", "lldp"
@@ -69,14 +74,26 @@ class Leaf(NamedTuple):
 
 
 def leaves(path: tuple[tuple[str, Keys], ...], value: Any) -> Iterator[Leaf | None]:
-    """The leaves at or below a path, None for one that is not known. JSON of a container is taken
-    apart."""
-    for names, keys, found in _flat(path, value, 0):
-        yield _leaf(names, keys, found)
+    """The leaves at or below a path, None for one that is not known and for a container. JSON of a
+    container is taken apart."""
+    for found in _flat(path, value, 0):
+        yield None if found is None else _leaf(*found)
+
+
+def path_element(name: str, keys: Iterable[tuple[str, str]]) -> tuple[str, Keys]:
+    """An element of a path, with the keys that are read: every leaf below is looked at with them.
+
+    A text is cut, or left out as a key, where it is longer than any name.
+    """
+    known = {key: value for key, value in keys if key in KEYS and len(value) <= _MOST_TEXT}
+    return name[:_MOST_TEXT], known
 
 
 def json_value(data: bytes) -> Any:
-    """The value of JSON in a notification; None for what is no JSON."""
+    """The value of JSON in a notification; None for what is no JSON. Raises Misbehaved for more
+    values than a device may send in a second."""
+    if values_in(data) > _MOST_JSON_VALUES:
+        raise Misbehaved(f"gNMI: JSON of more than {_MOST_JSON_VALUES:,} values", "flood")
     try:
         return msgspec.json.decode(data)
     except MALFORMED:
@@ -85,28 +102,32 @@ def json_value(data: bytes) -> Any:
 
 def _flat(
     path: tuple[tuple[str, Keys], ...], value: Any, depth: int
-) -> Iterator[tuple[tuple[str, ...], dict[str, str], Any]]:
-    """(names, keys, value) of every leaf below a path."""
+) -> Iterator[tuple[tuple[str, ...], dict[str, str], Any] | None]:
+    """(names, keys, value) of every leaf below a path; None for every container, which takes time
+    too."""
     if depth > MOST_DEPTH:
         return
     if isinstance(value, dict):
+        yield None
         for name, inner in value.items():
             plain = _MODULE.sub("", str(name))
             if isinstance(inner, list) and all(isinstance(each, dict) for each in inner):
                 for each in inner:
-                    keys = {
-                        _MODULE.sub("", str(key)): str(key_value)
+                    keys = (
+                        (_MODULE.sub("", str(key)), str(key_value))
                         for key, key_value in each.items()
                         if isinstance(key_value, (str, int))
-                    }
-                    yield from _flat((*path, (plain, keys)), each, depth + 1)
+                    )
+                    yield from _flat((*path, path_element(plain, keys)), each, depth + 1)
             else:
-                yield from _flat((*path, (plain, {})), inner, depth + 1)
+                yield from _flat((*path, path_element(plain, ())), inner, depth + 1)
         return
-    keys = {}
-    for name, own in path:
-        keys |= {f"{name}/{key}": key_value for key, key_value in own.items()}
-    yield tuple(name for name, _ in path), keys, value
+    yield tuple(name for name, _ in path), _keys(path), value
+
+
+def _keys(path: tuple[tuple[str, Keys], ...]) -> dict[str, str]:
+    """The keys of a path as `interface/name`."""
+    return {f"{name}/{key}": value for name, own in path for key, value in own.items()}
 
 
 def _leaf(names: tuple[str, ...], keys: Mapping[str, str], value: Any) -> Leaf | None:
@@ -169,7 +190,7 @@ def speed(text: str) -> int | None:
 
 def queue_number(name: str) -> int | None:
     """The number of a queue by its name (`3`, `UC3`, `Ethernet1-3`); None beyond 7."""
-    match = re.search(r"(\d{1,3})$", name)
+    match = re.search(r"(\d{1,3})$", name[-3:])
     number = int(match[1]) if match else _MOST_QUEUES
     return number if number < _MOST_QUEUES else None
 
@@ -190,6 +211,7 @@ _SETTLE_S = 0.05
 _MISSED_SAMPLES = 3
 _MOST_TEXT = 256
 _MOST_NEIGHBOURS = 4096
+_NEIGHBOURS_LEFT_OUT = f"more than {_MOST_NEIGHBOURS:,} LLDP neighbours: the others are not read"
 _TURNED_BACK_NS = 1_000_000_000
 """A time that is earlier by more is of a clock that was set, not of a late notification."""
 
@@ -231,6 +253,7 @@ class GnmiValues:
         self._ports: dict[str, _Port] = {}
         self._neighbours: dict[tuple[str, str], _Neighbour] = {}
         self._lldp: tuple[Object, ...] = ()
+        self._left_out: frozenset[str] = frozenset()
 
     @property
     def has_counters(self) -> bool:
@@ -244,12 +267,15 @@ class GnmiValues:
             return
         if leaf.source == NEIGHBOURS:
             key = (leaf.port, leaf.neighbour)
-            if key in self._neighbours or len(self._neighbours) < _MOST_NEIGHBOURS:
-                neighbour = self._neighbours.setdefault(key, _Neighbour())
-                neighbour.facts[leaf.name] = str(leaf.value)[:_MOST_TEXT]
-                neighbour.said_s = now_s
+            if key not in self._neighbours and len(self._neighbours) >= _MOST_NEIGHBOURS:
+                self._left_out |= {_NEIGHBOURS_LEFT_OUT}
+                return
+            neighbour = self._neighbours.setdefault(key, _Neighbour())
+            neighbour.facts[leaf.name] = str(leaf.value)[:_MOST_TEXT]
+            neighbour.said_s = now_s
             return
         if leaf.port not in self._ports and len(self._ports) >= MOST_PORTS:
+            self._left_out |= {too_many_interfaces(MOST_PORTS)}
             return
         port = self._ports.setdefault(leaf.port, _Port())
         if leaf.name in ("ifindex", "type"):
@@ -264,7 +290,7 @@ class GnmiValues:
 
     def delete(self, path: tuple[tuple[str, Keys], ...]) -> None:
         """An interface or a neighbour that is gone."""
-        keys = {f"{name}/{key}": value for name, own in path for key, value in own.items()}
+        keys = _keys(path)
         port = keys.get("interface/name", "")
         names = [name for name, _ in path]
         if names[:1] == ["lldp"]:
@@ -287,6 +313,8 @@ class GnmiValues:
         neighbours = self._neighbour_objects()
         if neighbours:
             found.append(SourceBlock(NEIGHBOURS, neighbours, [], time.monotonic_ns()))
+        if found and self._left_out:
+            found[0] = found[0]._replace(limits=tuple(sorted(self._left_out)))
         return found
 
     def _blocks(self, name: str, port: _Port) -> Iterator[SourceBlock]:

@@ -164,6 +164,11 @@ def port_layout(
     return tuple(objects), values
 
 
+def too_many_interfaces(most: int) -> str:
+    """What is not observable where a switch reports more interfaces than are kept."""
+    return f"more than {most:,} interfaces: the others are not read"
+
+
 def sum_known(parts: Iterable[int | None]) -> int | None:
     """The sum of the values that are not None; None when there are none."""
     known = [part for part in parts if part is not None]
@@ -323,9 +328,14 @@ them would take gigabytes."""
 _Reply = TypeVar("_Reply")
 
 
+def values_in(body: bytes) -> int:
+    """As many values as a document in JSON has at most, counted without decoding it."""
+    return sum(map(body.count, (b",", b"[", b"{")))
+
+
 def decode_reply(body: bytes, kind: type[_Reply], what: str) -> _Reply:
     """A reply in JSON. `what` is the name of the format in errors. Raises Misbehaved."""
-    if sum(map(body.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+    if values_in(body) > _MOST_VALUES:
         raise Misbehaved(f"{what}: more than {_MOST_VALUES:,} values")
     try:
         return msgspec.json.decode(body, type=kind)

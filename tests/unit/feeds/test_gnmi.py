@@ -370,6 +370,83 @@ def test_what_costs_time_and_says_nothing_counts_too() -> None:
     assert time.thread_time() - began_s < 0.1
 
 
+def elements(*names: str, **keys: str) -> Any:
+    """A path whose last element has keys."""
+    made = gnmi_pb2.Path(elem=[gnmi_pb2.PathElem(name=name) for name in names])
+    for key, value in keys.items():
+        made.elem[-1].key[key.replace("_", "-")] = value
+    return made
+
+
+def below(prefix: Any) -> Any:
+    """A notification of a thousand leaves below a path."""
+    leaf = gnmi_pb2.Update(path=elements("transmit-octets"), val=gnmi_pb2.TypedValue(uint_val=1))
+    return gnmi_pb2.Notification(prefix=prefix, update=[leaf] * 1000)
+
+
+def document(text: str) -> Any:
+    """A notification of one document in JSON, of all interfaces."""
+    typed = gnmi_pb2.TypedValue(json_val=text.encode())
+    return gnmi_pb2.Notification(update=[gnmi_pb2.Update(path=elements("interfaces"), val=typed)])
+
+
+MANY = {str(number): "" for number in range(3000)}
+LONG_QUEUE = elements("qos", "interfaces", "interface", interface_id="x")
+LONG_QUEUE.elem.extend(elements("output", "queue", name="1" * 3_000_000 + "x").elem)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(below(elements("interface", **MANY)), id="keys of a path"),
+        pytest.param(below(elements("x" * 7_000_000, name="y")), id="a name of 7 MB"),
+        pytest.param(below(LONG_QUEUE), id="digits of a queue"),
+        pytest.param(document(json.dumps({"interface": [MANY]})), id="keys in JSON"),
+        pytest.param(
+            document(json.dumps({"x" * 2_500_000: [{"name": "y", **MANY}]})),
+            id="a name of 2.5 MB in JSON",
+        ),
+    ],
+)
+def test_what_stands_above_many_leaves_is_not_paid_for_with_each(message: Any) -> None:
+    """Each leaf was looked at with all keys and texts above it: 270 kB took the loop of the screen
+    3 s, 8 MB hours."""
+    poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
+    began_s = time.thread_time()
+    poller._take(response(message))
+    assert time.thread_time() - began_s < 0.3
+
+
+def test_documents_of_nothing_are_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 MB of empty entries were no value: 2 s in the loop of the screen, and 280 MB."""
+    monkeypatch.setattr("time.monotonic", lambda: 5.0)  # All of it is of one second.
+    poller = GnmiPoller(GnmiClient(None, []), 1.0, budget())
+    with pytest.raises(Misbehaved, match="JSON of more than 131,072 values"):
+        poller._take(response(document('{"interface":[' + "{}," * 2_000_000 + "{}]}")))
+    nothing = document('{"interface":[' + "{}," * 60_000 + "{}]}")
+    poller._take(response(nothing))
+    with pytest.raises(Misbehaved, match="50,000 values a second"):
+        poller._take(response(nothing))
+
+
+def test_interfaces_and_neighbours_that_are_left_out_are_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.transports.openconfig.MOST_PORTS", 2)
+    monkeypatch.setattr("fabmon.feeds.transports.openconfig._MOST_NEIGHBOURS", 1)
+    made = GnmiValues(1.0)
+    for number in range(2):
+        made.add(Leaf("gnmi", f"Ethernet{number}", "phy_rx_bytes", 1), 1)
+    made.add(Leaf("lldp", "Ethernet0", "system-name", "spine1", "1"), 1)
+    assert not any(block.limits for block in made.blocks())
+    made.add(Leaf("gnmi", "Ethernet9", "phy_rx_bytes", 1), 1)
+    made.add(Leaf("lldp", "Ethernet9", "system-name", "spine1", "1"), 1)
+    assert [text for block in made.blocks() for text in block.limits] == [
+        "more than 2 interfaces: the others are not read",
+        "more than 4,096 LLDP neighbours: the others are not read",
+    ]
+
+
 def test_what_a_device_costs_includes_the_decoding_of_its_messages() -> None:
     """gRPC decoded before anything was measured: 8 MiB of empty updates took 0.5 s, for nothing."""
     elements = gnmi_pb2.Path(elem=[gnmi_pb2.PathElem()] * 4_000_000)
