@@ -123,7 +123,7 @@ class EapiPoller(PacedPoller):
         due = self._due(now_s)
         results = await self._results(due)
         if _INTERFACES not in results:
-            raise Unreachable(f"show interfaces: {self._rejected[_INTERFACES][1].text}", "eapi")
+            raise Unreachable(self._rejected[_INTERFACES][1].text, "eapi")
         self._read_identity(results)
         now_ns = time.monotonic_ns()
         # A large chassis takes tenths of a second: beside the screen.
@@ -203,7 +203,8 @@ class EapiPoller(PacedPoller):
             return
         self.blocks.pop(source, None)
         if has_result:
-            self._empty[source] = SourceFailure("absent", f"{command.text}: no data")
+            reason, why = ("failed", shown.limits[0]) if shown.limits else ("absent", "no data")
+            self._empty[source] = SourceFailure(reason, f"{command.text}: {why}")
 
     def _read_identity(self, results: Mapping[str, Any]) -> None:
         """Take over the name, model and boot time of the switch."""
@@ -227,7 +228,13 @@ class EapiPoller(PacedPoller):
         every = self._slow_every if command.slow else self._every
         values = None if clock_ns is None else shown.values
         return SourceBlock(
-            command.source, shown.objects, values, clock_ns or now_ns, every, shown.coverage
+            command.source,
+            shown.objects,
+            values,
+            clock_ns or now_ns,
+            every,
+            shown.coverage,
+            shown.limits,
         )
 
 

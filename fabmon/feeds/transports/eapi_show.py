@@ -1,13 +1,13 @@
 """Results of EOS show commands as objects and values of the wire.
 
-Each interface is read separately: one whose data has an unexpected form is left out, the others are
-kept. A counter that an interface does not have is not among its metrics.
+Each interface is read separately: one whose data has an unexpected form is left out, which is said,
+and the others are kept. A counter that an interface does not have is not among its metrics.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -54,19 +54,22 @@ _Time = Annotated[float, msgspec.Meta(ge=0, le=2**63 / 1e9)]
 
 class ShowResult(NamedTuple):
     """The objects of one command and their values; `refreshed_ns` is when the switch counted,
-    `coverage` what of its counters is not read."""
+    `coverage` what of its counters is not read, `limits` what was left out, as a sentence."""
 
     objects: tuple[Object, ...]
     values: list[int | None]
     refreshed_ns: int | None = None
     coverage: tuple[Coverage, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 def interfaces(result: Mapping[str, Any]) -> ShowResult:
     """`show interfaces`: state, speed and counters of the physical Ethernet ports."""
     ports, refreshed_s = [], 0.0
+    listed = _mapping(result.get("interfaces"))
+    left_out = {name for name, item in listed.items() if not isinstance(item, dict)}
     count = CoverageCount()
-    for name, item in _items(result.get("interfaces")):
+    for name, item in _items(listed):
         if item.get("hardware") != "ethernet":
             continue
         counters = _mapping(item.get("interfaceCounters"))
@@ -83,11 +86,20 @@ def interfaces(result: Mapping[str, Any]) -> ShowResult:
             }
             counted_s = msgspec.convert(_at(counters, "counterRefreshTime") or 0.0, _Time)
         except msgspec.ValidationError:
+            left_out.add(name)
             continue
         refreshed_s = max(refreshed_s, counted_s)
         ports.append((_port(name)._replace(info=_facts(name, item)), numbers))
     refreshed_ns = round(refreshed_s * 1e6) * 1000 or None
-    return ShowResult(*port_layout(ports), refreshed_ns, tuple(count.result()))
+    coverage = tuple(count.result())
+    return ShowResult(*port_layout(ports), refreshed_ns, coverage, _limits(left_out))
+
+
+def _limits(left_out: Collection[str]) -> tuple[str, ...]:
+    """What is not observable of interfaces that were left out, as a sentence; empty for none."""
+    if not left_out:
+        return ()
+    return (f"interfaces with values that are no counters are left out, such as {min(left_out)}",)
 
 
 def _counter_names(counters: Mapping[str, Any]) -> Iterator[str]:
@@ -102,19 +114,24 @@ def _counter_names(counters: Mapping[str, Any]) -> Iterator[str]:
 def pfc(result: Mapping[str, Any]) -> ShowResult:
     """`show priority-flow-control counters`: frames of all priorities together."""
     found: dict[str, Numbers] = {}
-    for name, item in _items(result.get("interfaceCounters")):
-        _add_pfc(found, name, item, "")
-    return _by_port(found)
+    left_out = {
+        name
+        for name, item in _items(result.get("interfaceCounters"))
+        if not _add_pfc(found, name, item, "")
+    }
+    return _by_port(found, left_out)
 
 
 def pfc_priorities(result: Mapping[str, Any]) -> ShowResult:
     """`show priority-flow-control counters detail`: frames of each priority."""
     found: dict[str, Numbers] = {}
-    for name, item in _items(result.get("interfaces") or result.get("interfaceCounters")):
-        for priority, frames in _items(item.get("priorities")):
-            if priority in _PRIORITIES:
-                _add_pfc(found, name, frames, f"_prio{priority}")
-    return _by_port(found)
+    left_out = {
+        name
+        for name, item in _items(result.get("interfaces") or result.get("interfaceCounters"))
+        for priority, frames in _items(item.get("priorities"))
+        if priority in _PRIORITIES and not _add_pfc(found, name, frames, f"_prio{priority}")
+    }
+    return _by_port(found, left_out)
 
 
 def queues(result: Mapping[str, Any]) -> ShowResult:
@@ -124,11 +141,18 @@ def queues(result: Mapping[str, Any]) -> ShowResult:
     counts egress queues, by drop precedence; Jericho counts virtual output queues.
     """
     found: dict[str, Numbers] = {}
-    for name, item in _items(_at(result, "egressQueueCounters", "interfaces")):
-        _add_queues(found.setdefault(name, {}), _at(item, "ucastQueues", "trafficClasses"))
-    for name, item in _items(_at(result, "ingressVoqCounters", "interfaces")):
-        _add_queues(found.setdefault(name, {}), item.get("trafficClasses"))
-    return _by_port(found)
+    classes = [
+        *(
+            (name, _at(item, "ucastQueues", "trafficClasses"))
+            for name, item in _items(_at(result, "egressQueueCounters", "interfaces"))
+        ),
+        *(
+            (name, item.get("trafficClasses"))
+            for name, item in _items(_at(result, "ingressVoqCounters", "interfaces"))
+        ),
+    ]
+    left_out = {name for name, each in classes if not _add_queues(found.setdefault(name, {}), each)}
+    return _by_port(found, left_out)
 
 
 def ecn(result: Mapping[str, Any]) -> ShowResult:
@@ -195,26 +219,32 @@ def _peer(dev: str, neighbour: Mapping[str, Any]) -> dict[str, Any]:
     return {**info, "peer_port": name}
 
 
-def _add_pfc(found: dict[str, Numbers], name: str, frames: Mapping[str, Any], suffix: str) -> None:
+def _add_pfc(found: dict[str, Numbers], name: str, frames: Mapping[str, Any], suffix: str) -> bool:
+    """Add the frames of an interface; whether they are numbers."""
     try:
         received, sent = _number(frames.get("rxFrames")), _number(frames.get("txFrames"))
     except msgspec.ValidationError:
-        return
+        return False
     numbers = found.setdefault(name, {})
     numbers[f"pfc_rx_frames{suffix}"] = received
     numbers[f"pfc_tx_frames{suffix}"] = sent
+    return True
 
 
-def _add_queues(numbers: Numbers, classes: Any) -> None:
-    """Add the counters of each traffic class; those of its drop precedences are summed."""
+def _add_queues(numbers: Numbers, classes: Any) -> bool:
+    """Add the counters of each traffic class; those of its drop precedences are summed. Whether
+    they are numbers."""
+    are_numbers = True
     for name, item in _items(classes):
         match = _CLASS.fullmatch(name)
         if match is None or int(match[1]) not in QUEUES:
             continue
         precedences = [each for _, each in _items(item.get("dropPrecedences"))] or [item]
         counted = [found for each in precedences if (found := _queue_numbers(each)) is not None]
+        are_numbers = are_numbers and len(counted) == len(precedences)
         for what, values in zip(_QUEUE_COUNTERS, zip(*counted, strict=True), strict=False):
             numbers[f"queue{match[1]}_tx_{what}"] = sum_known(values)
+    return are_numbers
 
 
 def _queue_numbers(item: Mapping[str, Any]) -> list[int | None] | None:
@@ -225,8 +255,9 @@ def _queue_numbers(item: Mapping[str, Any]) -> list[int | None] | None:
         return None
 
 
-def _by_port(found: Mapping[str, Numbers]) -> ShowResult:
-    return ShowResult(*port_layout((_port(name), numbers) for name, numbers in found.items()))
+def _by_port(found: Mapping[str, Numbers], left_out: Collection[str] = ()) -> ShowResult:
+    layout = port_layout((_port(name), numbers) for name, numbers in found.items())
+    return ShowResult(*layout, limits=_limits(left_out))
 
 
 def _port(name: str) -> Object:

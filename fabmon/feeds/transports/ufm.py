@@ -155,7 +155,8 @@ class TelemetryEndpoint:
         return [
             # What is not read is the same for all nodes: it is reported once.
             self._block(node, entries, every, now_ns)._replace(
-                coverage=() if place else telemetry.coverage
+                coverage=() if place else telemetry.coverage,
+                limits=() if place else telemetry.limits,
             )
             for place, (node, entries) in enumerate(sorted(nodes.items(), key=lambda item: item[0]))
         ]

@@ -85,6 +85,8 @@ _NO_COUNTERS = frozenset(
 )
 """Columns that identify a port or a sample."""
 
+_LEFT_OUT = "rows without a time, or with more or fewer cells than the header, are left out"
+
 _DESCRIPTIONS = ("node_description", "node_desc", "node_name", "device_name")
 
 
@@ -104,11 +106,13 @@ class TelemetryRow(NamedTuple):
 
 
 class Telemetry(NamedTuple):
-    """The metrics of the values in each row, the rows, and what of the columns is not read."""
+    """The metrics of the values in each row, the rows, what of the columns is not read, and as a
+    sentence which rows are not."""
 
     metrics: tuple[str, ...]
     rows: list[TelemetryRow]
     coverage: tuple[Coverage, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 def parse_telemetry(body: bytes, url: str) -> Telemetry:
@@ -130,6 +134,7 @@ def parse_telemetry(body: bytes, url: str) -> Telemetry:
     sources = list(columns.values())
     description = next((at[name] for name in _DESCRIPTIONS if name in at), None)
     rows = []
+    has_left_out = False
     try:
         for cells in lines:
             if (
@@ -137,12 +142,15 @@ def parse_telemetry(body: bytes, url: str) -> Telemetry:
                 and (time_us := _whole(cells[at["timestamp"]])) is not None
             ):
                 rows.append(_row(time_us, cells, at, sources, description))
+            elif cells:
+                has_left_out = True
     except csv.Error as error:
         raise Misbehaved(f"{url}: this is no CSV: {error}") from None
     counters = [name for name in header if name not in _NO_COUNTERS]
     count = CoverageCount()
     count.add("UFM telemetry", counters, _COLUMNS)
-    return Telemetry(tuple(columns), rows, tuple(count.result()))
+    limits = (_LEFT_OUT,) if has_left_out else ()
+    return Telemetry(tuple(columns), rows, tuple(count.result()), limits)
 
 
 def _row(

@@ -370,6 +370,44 @@ def test_captures_of_a_real_switch_are_read() -> None:
     }  # fmt: skip
 
 
+def test_interfaces_that_are_left_out_are_said() -> None:
+    """Of 200 interfaces with a text as MTU none was shown, and nothing said so."""
+    left_out = ("interfaces with values that are no counters are left out, such as Ethernet2",)
+    good = {"hardware": "ethernet", "interfaceCounters": {"inOctets": 1}}
+    bad = {**good, "mtu": "x"}
+    shown = eapi_show.interfaces(
+        {"interfaces": {"Ethernet1": good, "Ethernet3": bad, "Ethernet2": [good]}}
+    )
+    assert ([each.port for each in shown.objects], shown.limits) == (["Ethernet1"], left_out)
+    wrong = {"rxFrames": "x"}
+    assert eapi_show.pfc({"interfaceCounters": {"Ethernet2": wrong}}).limits == left_out
+    priorities = {"interfaces": {"Ethernet2": {"priorities": {"3": wrong}}}}
+    assert eapi_show.pfc_priorities(priorities).limits == left_out
+    classes: dict[str, Any] = {"trafficClasses": {"TC3": {"enqueuedBytes": []}}}
+    queues = {"ingressVoqCounters": {"interfaces": {"Ethernet2": classes}}}
+    assert eapi_show.queues(queues).limits == left_out
+
+
+async def test_a_switch_whose_interfaces_are_all_left_out_says_so(
+    served: Served, transport: EapiTransport
+) -> None:
+    bad = {"hardware": "ethernet", "mtu": "x", "interfaceCounters": {"inOctets": 1}}
+    served.reply = lambda request: {
+        "result": [
+            {"interfaces": {"Ethernet1": bad}} if each == "show interfaces" else {}
+            for each in request["params"]["cmds"]
+        ]
+    }
+    messages = await read_messages(await transport.open(served.host()), 2)
+    (why,) = (each for each in messages if getattr(each, "source", "") == "interfaces")
+    assert isinstance(why, Notice)
+    assert (why.reason, why.text) == (
+        "failed",
+        "show interfaces: interfaces with values that are no counters are left out, such as"
+        " Ethernet1",
+    )
+
+
 def test_values_of_the_wrong_type_are_no_data() -> None:
     for lie in (7, 0.5, "x", [1], {"a": 1}, True):
         port = {"hardware": "ethernet", "interfaceCounters": lie}

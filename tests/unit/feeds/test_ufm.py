@@ -298,6 +298,17 @@ def test_descriptions_of_nodes(description: str, name: PortName) -> None:
 HEAD = b"timestamp,port_num,node_guid,PortXmitDataExtended\n"
 
 
+def test_rows_that_are_left_out_are_said() -> None:
+    whole = "timestamp,port_guid,port_num\n1,0x1,1\n\n"
+    assert ufm_formats.parse_telemetry(whole.encode(), "").limits == ()
+    for cut in ("1,0x1\n", "x,0x1,1\n", "1,0x1,1,1\n"):
+        telemetry = ufm_formats.parse_telemetry((whole + cut).encode(), "")
+        assert (len(telemetry.rows), telemetry.limits) == (
+            1,
+            ("rows without a time, or with more or fewer cells than the header, are left out",),
+        )
+
+
 @pytest.mark.parametrize(
     ("body", "what"),
     [
