@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import needed_extra
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
+from fabmon.feeds.transports.snmp_replies import ReplyFilter
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -47,8 +48,6 @@ _VALUES_PER_REPLY = 40
 
 _MAX_ROWS = 10_000
 """Rows of a table: more are refused."""
-_VALUE_CPU_S = 1e-4
-"""CPU time that pysnmp takes for a value."""
 _MAX_TEXT = 255
 """Bytes of a value that are kept: the length of a DisplayString (RFC 2579)."""
 _TIMEOUT_S = 1.5
@@ -134,6 +133,7 @@ class SnmpThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._engines: dict[SnmpCredentials, Any] = {}
+        self._replies = ReplyFilter()
         self._has_failed = False
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -188,11 +188,13 @@ class SnmpThread:
             self._engines[credentials] = hlapi.SnmpEngine()
         try:
             kind = hlapi.Udp6TransportTarget if ":" in address else hlapi.UdpTransportTarget
-            target = await kind.create((address, port), timeout=_TIMEOUT_S, retries=_RETRIES)
+            target = await self._replies.target(kind).create(
+                (address, port), timeout=_TIMEOUT_S, retries=_RETRIES
+            )
         except (PySnmpError, OSError) as error:
             raise Unreachable(f"{address}: {error}", "unknown name") from None
         engine, auth = self._engines[credentials], _auth_data(hlapi, credentials)
-        return SnmpAgent(f"{address}:{port}", engine, target, auth)
+        return SnmpAgent(f"{address}:{port}", engine, target, auth, self._replies)
 
 
 class SnmpAgent:
@@ -201,11 +203,14 @@ class SnmpAgent:
     `spent_s` is the CPU time that its replies took here.
     """
 
-    def __init__(self, name: str, engine: Any, target: Any, auth: Any) -> None:
+    def __init__(
+        self, name: str, engine: Any, target: Any, auth: Any, replies: ReplyFilter
+    ) -> None:
         self._name = name
         self._engine = engine
         self._target = target
         self._auth = auth
+        self._replies = replies
         self.spent_s = 0.0
 
     async def get(self, oids: Sequence[Oid]) -> list[int | bytes | None]:
@@ -252,18 +257,21 @@ class SnmpAgent:
         from pysnmp.hlapi.v3arch import asyncio as hlapi
 
         binds = [hlapi.ObjectType(hlapi.ObjectIdentity(oid)) for oid in oids]
-        try:
-            indication, status, _, reply = await getattr(hlapi, command)(
-                self._engine,
-                self._auth,
-                self._target,
-                hlapi.ContextData(),
-                *numbers,
-                *binds,
-                lookupMib=False,
-            )
-        except PySnmpError as error:
-            raise Unreachable(f"{self._name}: {error}") from None
+        with self._replies.awaiting(self._target.transport_address) as awaited:
+            try:
+                indication, status, _, reply = await getattr(hlapi, command)(
+                    self._engine,
+                    self._auth,
+                    self._target,
+                    hlapi.ContextData(),
+                    *numbers,
+                    *binds,
+                    lookupMib=False,
+                )
+            except PySnmpError as error:
+                raise Unreachable(f"{self._name}: {error}") from None
+            finally:
+                self.spent_s += awaited.spent_s
         if indication is not None:
             raise self._error(indication)
         if int(status):
@@ -276,7 +284,6 @@ class SnmpAgent:
     def _read(
         self, reply: Sequence[tuple[Iterable[int], Any]], least: int
     ) -> list[tuple[Oid, int | bytes | None]]:
-        self.spent_s += len(reply) * _VALUE_CPU_S
         binds = [(tuple(oid), _python_value(value)) for oid, value in reply]
         if len(binds) < least:
             raise Misbehaved(f"{self._name}: {least} objects requested, {len(binds)} sent")
@@ -291,7 +298,9 @@ class SnmpAgent:
             seconds = _TIMEOUT_S * (_RETRIES + 1)
             is_v2 = self._auth.message_processing_model < 3
             why = "an agent does not answer a wrong community either" if is_v2 else "UDP"
-            return Unreachable(f"{self._name}: no answer in {interval(seconds)} ({why})", "timeout")
+            return Unreachable(
+                f"{self._name}: no answer from there in {interval(seconds)} ({why})", "timeout"
+            )
         rejections = (
             errind.UnknownUserName,
             errind.UnknownSecurityName,

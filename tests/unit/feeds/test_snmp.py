@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,11 @@ from fabmon.feeds.transports.snmp_client import (
     _python_value,
     parse_credentials,
 )
+from fabmon.feeds.transports.snmp_replies import ReplyFilter
 from tests.builders import hello, port
 from tests.fixtures.in_namespace import ROOT, can_have_one
 from tests.goldens import check_golden
-from tests.requirements import need
+from tests.requirements import need, need_package
 from tests.unit.feeds.session_reading import read_messages
 from tests.unit.feeds.snmp_in_namespace import FRAMES, SIZE
 from tests.unit.feeds.snmp_server import COMMUNITY, USER, Snmpd
@@ -198,7 +200,8 @@ async def test_nothing_blocks_the_loop(
 ) -> None:
     where = host(agent, tmp_path)
     # The SNMP thread has its own event loop, which may block.
-    with blockbuster_ctx("fabmon", excluded_modules=["fabmon.feeds.transports.snmp_client"]):
+    thread = [f"fabmon.feeds.transports.{name}" for name in ("snmp_client", "snmp_replies")]
+    with blockbuster_ctx("fabmon", excluded_modules=thread):
         await read_messages(await transport.open(where), 2)
 
 
@@ -287,7 +290,7 @@ def test_a_text_of_an_agent_is_as_long_as_its_kind_may_be() -> None:
 
 def test_a_reply_that_no_agent_sends_is_refused_as_a_whole() -> None:
     univ = pytest.importorskip("pyasn1.type.univ")
-    agent = SnmpAgent("switch7", None, None, None)
+    agent = SnmpAgent("switch7", None, None, None, ReplyFilter())
     row = ((1, 3, 7), univ.Integer(5))
     assert agent._read([row, ((1, 3, 8), univ.Integer(1 << 64))], 2) == [
         ((1, 3, 7), 5), ((1, 3, 8), None)
@@ -312,6 +315,99 @@ async def test_packets_that_the_decoder_fails_on_are_logged_once(
     await thread.run(receive())
     await thread.close()
     assert caplog.messages == ["SNMP: packets are dropped: subsection not found"]
+
+
+class Liar(asyncio.DatagramProtocol):
+    """Answers requests with what `answers` makes of them, from the socket `voice`."""
+
+    def __init__(self, answers: Callable[[bytes], list[bytes]], voice: socket.socket) -> None:
+        self._answers = answers
+        self._voice = voice
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        """Answer a request."""
+        for packet in self._answers(data):
+            self._voice.sendto(packet, addr)
+
+
+async def lied_to(
+    answers: Callable[[bytes], list[bytes]], from_elsewhere: bool = False
+) -> tuple[SnmpAgent, list[int | bytes | None] | NodeError]:
+    """An agent that lies, and what is read of its name."""
+    asked, other = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    for each in (asked, other):
+        each.setblocking(False)
+        each.bind(("127.0.0.1", 0))
+    where: tuple[str, int] = asked.getsockname()
+    loop, thread = asyncio.get_running_loop(), SnmpThread()
+    voice = other if from_elsewhere else asked
+    server, _ = await loop.create_datagram_endpoint(lambda: Liar(answers, voice), sock=asked)
+    agent = await thread.agent(*where, parse_credentials("community"))
+    found: list[int | bytes | None] | NodeError
+    try:
+        found = await thread.run(agent.get([(1, 3, 6, 1, 2, 1, 1, 5, 0)]))
+    except NodeError as error:
+        found = error
+    await thread.close()
+    server.close()
+    other.close()
+    return agent, found
+
+
+def answer(request: bytes, objects: int = 1) -> list[bytes]:
+    """The answer to a request, with its id: `objects` times the name `evil`."""
+    from pyasn1.codec.ber import decoder, encoder
+    from pysnmp.proto.api import v2c
+
+    message, _ = decoder.decode(request, asn1Spec=v2c.Message())
+    reply = v2c.apiMessage.get_response(message)
+    name = ((1, 3, 6, 1, 2, 1, 1, 5, 0), v2c.OctetString("evil"))
+    v2c.apiPDU.set_varbinds(v2c.apiMessage.get_pdu(reply), [name] * objects)
+    return [encoder.encode(reply)]
+
+
+async def test_an_answer_counts_from_the_address_that_was_asked() -> None:
+    """Request ids count up: a switch with the same community answered for any other."""
+    need_package("pysnmp")
+    _, found = await lied_to(answer)
+    assert found == [b"evil"]
+    _, found = await lied_to(answer, from_elsewhere=True)
+    assert isinstance(found, Unreachable)
+    assert "no answer from there" in str(found)
+
+
+def test_packets_that_nobody_asked_for_are_not_decoded() -> None:
+    """100 packets of 8,000 objects took the thread of all agents a minute, and were not counted."""
+    replies, decoded = ReplyFilter(), Counter[str]()
+    asked, zoned = ("fe80::1", 161, 0, 2), ("fe80::1%eth0", 161, 0, 2)
+
+    def flood(when: str) -> None:
+        for _ in range(100):
+            replies.decode(asked, b"x", lambda: decoded.update([when]))
+
+    flood("before")
+    with replies.awaiting(asked), replies.awaiting(asked) as second:
+        replies.decode(zoned, b"x", lambda: decoded.update(["its zone"]))
+        replies.decode(("fe80::2", 161), b"x", lambda: decoded.update(["another host"]))
+        replies.decode(("fe80::1", 162), b"x", lambda: decoded.update(["another port"]))
+        replies.decode(asked, b"x" * 16_385, lambda: decoded.update(["too large"]))
+        flood("meanwhile")
+    flood("after")
+    assert decoded == {"its zone": 1, "meanwhile": 17}
+    assert second.spent_s > 0
+
+
+async def test_what_is_no_snmp_is_logged_once_in_plain_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    need_package("pysnmp")
+    long_number = b"\x02\x82\x20\x00" + b"\x7f" * 8192
+    pdu = b"\xa2\x82\x20\x0c" + long_number + b"\x02\x01\x00" * 2 + b"\x30\x00"
+    packet = b"\x30\x82\x20\x1a" + b"\x02\x01\x01" + b"\x04\x04abcd" + pdu
+    agent, _ = await lied_to(lambda _: [packet] * 2)
+    assert caplog.messages == [
+        f"SNMP: {agent._name} sends packets that are no SNMP: they are dropped"
+    ]
 
 
 def budget() -> TokenBucket:
