@@ -49,7 +49,7 @@ _MOST_FLOWS = 12
 _MOST_FLOWS_OF_AGENT = 512
 _MOST_KEPT = 8192
 """Flows of an agent that are added up in a batch."""
-_MOST_PORTS = 2048
+MOST_PORTS = 2048
 """Interfaces of an agent, as of a node."""
 _MOST_SAMPLES_A_SECOND = 10_000
 _MOST_SAMPLES_OF_AGENT = 2_500
@@ -68,6 +68,7 @@ _RECOVERED_S = 60.0
 """What was not dropped for this long has ended."""
 _MOST_RATE = 1 << 24
 _MOST_SIZE = 1 << 60
+"""Bytes of a flow, or of all others of a port, in a batch: a record holds less than 2^63."""
 _RECEIVE_BYTES = 4 << 20
 
 _Counts = list[int]
@@ -87,6 +88,7 @@ class _Agent:
         self.received = 0
         self.missing = 0
         self.counters: dict[int, tuple[PortCounters, int, int]] = {}
+        self.has_left_out = False
         self.interval = SenderInterval()
         self._egress: set[int] = set()
 
@@ -100,8 +102,10 @@ class _Agent:
                 continue  # newer counters have overtaken these
             if before is not None and before[1] != datagram.uptime_ms:
                 self.interval.add((now_ns - before[2]) / 1e9)
-            if before is not None or len(self.counters) < _MOST_PORTS:
+            if before is not None or len(self.counters) < MOST_PORTS:
                 self.counters[port.if_index] = (port, datagram.uptime_ms, now_ns)
+            else:
+                self.has_left_out = True
         for sample in datagram.flows:
             self._add(sample)
 
@@ -135,7 +139,7 @@ class _Agent:
         size = min(sample.frame_bytes, MOST_BYTES) * min(sample.rate, _MOST_RATE)
         is_egress = sample.source == sample.output and sample.source != sample.input
         if is_egress and sample.output is not None:
-            if sample.output not in self._egress and len(self._egress) < _MOST_PORTS:
+            if sample.output not in self._egress and len(self._egress) < MOST_PORTS:
                 self._egress.add(sample.output)
             self._count(sample.output, TX, flow, size)
             return
@@ -148,7 +152,7 @@ class _Agent:
         key = (port, way, flow)
         if key not in self.counts and len(self.counts) >= _MOST_KEPT:
             key = (port, way, None)
-            if key not in self.counts and len(self.counts) >= _MOST_KEPT + 2 * _MOST_PORTS:
+            if key not in self.counts and len(self.counts) >= _MOST_KEPT + 2 * MOST_PORTS:
                 return
         count = self.counts.setdefault(key, [0, 0])
         count[0] += 1
@@ -180,7 +184,7 @@ class _Agent:
             else:
                 count = others.setdefault((port, way), [0, 0])
                 count[0] += samples
-                count[1] += scaled
+                count[1] = min(count[1] + scaled, _MOST_SIZE)
         rest = tuple(
             (port, way, samples, size) for (port, way), (samples, size) in sorted(others.items())
         )
@@ -317,6 +321,11 @@ class SflowReceiver(asyncio.DatagramProtocol):
         the monotonic clock in ns of their arrival; None where its agent has sent nothing."""
         agent = self._agent_of(node)
         return None if agent is None else agent.counters
+
+    def has_left_out(self, node: str) -> bool:
+        """Whether a node's agent has sent counters of more interfaces than are kept."""
+        agent = self._agent_of(node)
+        return agent is not None and agent.has_left_out
 
     def interval_s(self, node: str) -> int:
         """The seconds from one to the next counters of an interface of a node, as they arrive; 0

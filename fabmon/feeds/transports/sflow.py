@@ -15,7 +15,7 @@ from fabmon.fabric.time_wording import interval
 from fabmon.feeds.errors import Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.sflow.datagram import PortCounters
-from fabmon.feeds.sflow.receiver import SflowReceiver
+from fabmon.feeds.sflow.receiver import MOST_PORTS, SflowReceiver
 from fabmon.feeds.transports.polled import (
     Counter32Extender,
     NodeReading,
@@ -26,6 +26,7 @@ from fabmon.feeds.transports.polled import (
     poll_duration,
     port_layout,
     sum_known,
+    too_many_interfaces,
 )
 from fabmon.feeds.transports.transport import ProbeSession
 
@@ -95,6 +96,8 @@ class SflowPoller:
             blocks.append(self._block(port, counted, uptime_ms, arrived_ns))
         if now_s - self._last_s > _SILENT_S:
             raise self._silent()
+        if blocks and self._receiver.has_left_out(self._host.name):
+            blocks[0] = blocks[0]._replace(limits=(too_many_interfaces(MOST_PORTS),))
         failures = {}
         if not blocks:
             text = "no interface counters yet: is counter polling configured on the agent?"

@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from fabmon.fabric.flows.sampled import FlowKey, relative_error_percent
+from fabmon.fabric.flows.sampled import FlowKey, FlowSamples, relative_error_percent
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.errors import Unreachable
@@ -22,7 +23,7 @@ from fabmon.feeds.live import LiveFeed
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.sflow.receiver import SflowReceiver, parse_listen_address
 from fabmon.feeds.transports import sflow as sflow_transport
-from fabmon.feeds.transports.sflow import SflowTransport
+from fabmon.feeds.transports.sflow import SflowPoller, SflowTransport
 from fabmon.session.errors import UsageError
 from fabmon.session.session import Session
 from tests.fixtures import sflow
@@ -241,6 +242,37 @@ def test_an_agent_that_floods_does_not_silence_the_others(rig: Rig) -> None:
     flooding, quiet = sorted(rig.receiver.take(), key=lambda batch: -batch.flows[0].samples)
     assert flooding.flows[0].samples < 3000
     assert (quiet.agent, quiet.flows[0].samples) == (sflow.AGENT, 1)
+
+
+def test_what_is_made_of_forged_numbers_is_what_a_recording_holds(rig: Rig) -> None:
+    """60 flows of the largest packets, with the largest gaps between datagrams, were more bytes
+    than a record holds: it was lost, with all else of that tick."""
+    for number in range(1, 12_001):
+        sample = roce_sample(49_153 + number % 60, size=2**32 - 1, rate=2**32 - 1)
+        rig.send(sflow.datagram(sample, sequence=9_999 * number))
+        if number % 1_200 == 0:
+            rig.clock.suspend(1)
+    (batch,) = rig.receiver.take()
+    assert batch.lost == 0.9999
+    assert msgspec.convert(msgspec.to_builtins(batch), FlowSamples) == batch
+
+
+async def test_interfaces_that_are_left_out_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabmon.feeds.sflow.receiver.MOST_PORTS", 2)
+    host = Host(name="leaf1", address=sflow.AGENT, via="sflow", role=SWITCH)
+    receiver = SflowReceiver("127.0.0.1:0", [host])
+    await receiver.run()
+    poller = SflowPoller(receiver, host, 1.0)
+    try:
+        said = []
+        for number in (1, 2, 3):
+            ports = sflow.counter_sample(sflow.if_counters(number, 1, 1))
+            receiver.datagram_received(sflow.datagram(ports, sequence=number), None)
+            reading = await poller.poll()
+            said.append([text for block in reading.blocks for text in block.limits])
+        assert said == [[], [], ["more than 2,048 interfaces: the others are not read"]]
+    finally:
+        receiver.close()
 
 
 async def test_agents_that_are_no_nodes_keep_no_counters_and_are_forgotten() -> None:
