@@ -96,6 +96,9 @@ class RateChunkBuilder:
                 times_ns, rates = self._node(frames).accept(frames)
                 inside = (times_ns >= from_ns) & (times_ns <= until_ns)
                 self._put(raw_chunk.interval_s, times_ns[inside], inside, rates)
+            if len(self._rows) > len(self.fabric.ports):
+                # Ports that came and went within the chunk: only its last hellos are known before.
+                self._build_fabric()
         yield from self._complete(LATEST_NS)
 
     def _update_fabric(self, raw_chunk: RawChunk) -> bool:
@@ -113,9 +116,12 @@ class RateChunkBuilder:
                 self._queue_pairs[name] = pairs
             else:
                 self._queue_pairs.pop(name, None)
-        hosts_now = list(self._hosts.values())
-        self.fabric = self._builder.build(hosts_now, self._hellos, self.fabric.version + 1)
+        self._build_fabric()
         return True
+
+    def _build_fabric(self) -> None:
+        hosts = list(self._hosts.values())
+        self.fabric = self._builder.build(hosts, self._hellos, self.fabric.version + 1)
 
     def _update_jobs(self, raw_chunk: RawChunk) -> None:
         """Note the jobs of a raw chunk; those of processes are known at its end only."""

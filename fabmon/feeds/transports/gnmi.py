@@ -133,6 +133,7 @@ class GnmiPoller:
         self._failures: dict[str, SourceFailure] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
+        self._has_waited = False
         self._second_s = 0.0
         self._leaves, self._bytes = 0.0, 0
 
@@ -144,7 +145,9 @@ class GnmiPoller:
                 self._tasks[stream.source] = asyncio.create_task(
                     self._keep(stream, encoding), name=f"gNMI {stream.source}"
                 )
-        if not self._values.has_counters:
+        if not self._has_waited and not self._values.has_counters:
+            # Once: a device without counters answers each poll, else it would look silent.
+            self._has_waited = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_S):
                     await self._first()

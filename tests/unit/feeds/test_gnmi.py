@@ -482,6 +482,22 @@ async def test_a_device_without_interfaces_is_an_error(served: Served) -> None:
         await heard(session, "phy_rx_bytes")
 
 
+async def test_a_device_without_counters_is_not_silent(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each poll waited 20 s for counters: the device was stale, up and stale again."""
+    monkeypatch.setattr(gnmi_transport, "_FIRST_S", 0.5)
+    served.device.tree = {
+        path: value for path, value in served.device.tree.items() if "counters" not in path
+    }
+    await served.start()
+    session = await served.session()
+    began_s, frames = time.monotonic(), 0
+    while frames < 20:
+        frames += isinstance(decode(await session.readline()), Frame)
+    assert time.monotonic() - began_s < 8, "polls are 0.1 s apart"
+
+
 async def test_an_interface_that_is_no_port_is_left_out(served: Served) -> None:
     served.device.port("Vlan10", 1, 1)
     served.device.tree["interfaces/interface[name=Vlan10]/state/type"] = "ift:l3ipvlan"

@@ -19,7 +19,7 @@ from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
-from tests.builders import SECOND_NS, START_NS, port, tick, up
+from tests.builders import SECOND_NS, START_NS, hello, port, tick, up
 from tests.unit.fluctuation.recorded_runs import rate_chunks, record, shared
 
 CRASH = """
@@ -134,6 +134,28 @@ def test_a_source_that_was_not_read_once(tmp_path: Path) -> None:
         writer.write(each, history.accept(each))
     writer.close()
     _compare(tmp_path / "a.fabrec")
+
+
+def test_ports_that_come_and_go_within_a_chunk(tmp_path: Path) -> None:
+    """A switch renamed its ports again and again: reports of the recording failed."""
+    hosts = [Host(name="a")]
+    writer = Writer.create(
+        tmp_path / "a.fabrec",
+        SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(hosts), tool="test"),
+    )
+    history = History(hosts)
+    for seq in range(60):
+        clock = (seq + 1) * SECOND_NS
+        said = {"a": hello(port(f"eth{seq // 10}", metrics=("netdev_tx_bytes",)))}
+        frame = Frame(seq, START_NS + clock, clock, [[clock, seq * 1000]])
+        each = tick(seq, {"a": frame}, said if seq % 10 == 0 else None, up("a"))
+        writer.write(each, history.accept(each))
+    writer.close()
+    chunks = rate_chunks(tmp_path / "a.fabrec")
+    for chunk in chunks:
+        assert chunk.tx_bps.shape[1] == len(chunk.fabric.ports) == len(chunk.line_rate_bps) == 6
+    last = [each.id for each in chunks[-1].fabric.ports if each.node]
+    assert last == ["a/eth5"]
 
 
 def _odd_ticks() -> Iterator[Tick]:
