@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -23,8 +24,9 @@ NAMES = ("node", "port", "label", "role", "rail", "kind", "peer")
 
 _RATES = tuple(each.exported for each in HEAT_COLUMNS)
 NUMBERS = ("line_rate_bps", "tx_util_ratio", "rx_util_ratio", *_RATES, "age_s")
-_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")  # Full-width ones are formulas in Asia.
-"""Characters with which a formula begins in spreadsheets."""
+_FORMULA = re.compile('(^|[;"])(?=[=+\\-@\uff1d\uff0b\uff0d\uff20])')  # Full-width ones: in Asia.
+"""Where a formula begins in spreadsheets. Where a comma is the decimal sign, cells end with `;`,
+and a quote within one is none."""
 
 COLUMNS = ("time", *NAMES, "state", *NUMBERS, "doubt")
 
@@ -104,9 +106,7 @@ def _rows(rates: Rates) -> Iterator[Sequence[object]]:
     for place, (names, state, doubt) in enumerate(rows):
         numbers = map(rounded_or_none, rates.numbers[:, place])
         # Names are what nodes report: a quote keeps a spreadsheet from taking one for a formula.
-        *texts, why = (
-            f"'{name}" if name and name[0] in _FORMULA else name for name in (*names, doubt)
-        )
+        *texts, why = (name and _FORMULA.sub(r"\1'", name) for name in (*names, doubt))
         yield time, *texts, state, *("" if value is None else value for value in numbers), why
 
 

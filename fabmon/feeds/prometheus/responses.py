@@ -34,6 +34,10 @@ _MOST_SERIES = 262_144
 """Series of one answer: three times those of a metric of 10,000 nodes with 8 ports."""
 _MOST_VALUES = 8_000_000
 """Values of a range: of the past 600,000 are asked for at once."""
+_MOST_SAMPLES = 5_000_000
+"""Samples of an export: what the largest body has at the usual 100 bytes a line."""
+_MOST_LINE_BYTES = 65_536
+"""Bytes of a line of an export: ten times those of a series with long labels."""
 _PARTIAL = "the response is partial: a part of the servers did not answer"
 
 
@@ -177,13 +181,17 @@ EXPORT_FORMAT = ("__value__", "__timestamp__:unix_ms")
 
 
 def parse_export(body: bytes) -> ExportedSamples:
-    """Samples of an export. Raises NotPrometheus."""
+    """Samples of an export. Raises NotPrometheus, QueryRefused."""
+    if body.count(b"\n") > _MOST_SAMPLES:
+        raise QueryRefused(f"an export of more than {_MOST_SAMPLES:,} samples")
     keys: list[bytes] = []
     values, times_ms = [np.empty(0)], [np.empty(0)]
     start = 0
     # In parts: the places of all characters of all numbers would take 300 MB.
     while start < len(body):
         end = body.find(b"\n", start + _PART_BYTES) + 1 or len(body)
+        if end - start > _PART_BYTES + _MOST_LINE_BYTES:
+            raise QueryRefused(f"an export with a line of more than {_MOST_LINE_BYTES:,} bytes")
         part_keys, part_values, part_times = _parse_lines(body[start:end])
         keys += part_keys
         values.append(part_values)

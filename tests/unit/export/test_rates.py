@@ -96,7 +96,7 @@ def test_what_is_absent_is_empty_and_null(tmp_path: Path) -> None:
 
 
 def test_names_are_not_formulas_in_csv(tmp_path: Path) -> None:
-    names = ["=cmd|calc", "@SUM(1)", "+1", "-1", "eth0"]
+    names = ["=cmd|calc", "@SUM(1)", "+1", "-1", "eth0", "a;=1+1", 'b;"=1+1"', "eth-1;2"]
     host = Host(name="gpu001")
     record = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=(host,))
     writer = Writer.create(tmp_path / "a.fabrec", record)
@@ -104,7 +104,10 @@ def test_names_are_not_formulas_in_csv(tmp_path: Path) -> None:
     writer.write(tick(0, {host.name: frame(0, *[1, 0, 0, 0] * len(names))}, hellos, up(host.name)))
     writer.close()
     rows = rows_of(exported(tmp_path / "a.fabrec", tmp_path / "b.csv"))
-    assert {row["port"] for row in rows} == {"'=cmd|calc", "'@SUM(1)", "'+1", "'-1", "eth0"}
+    assert {row["port"] for row in rows} == {
+        *("'=cmd|calc", "'@SUM(1)", "'+1", "'-1", "eth0"),
+        *("a;'=1+1", 'b;"\'=1+1"', "eth-1;2"),
+    }
     assert not any(cell[:1] in ("=", "+", "-", "@") for row in rows for cell in row.values())
 
 

@@ -27,6 +27,7 @@ from fabmon.feeds.prometheus.metric_names import (
 )
 from fabmon.feeds.prometheus.responses import (
     NotPrometheus,
+    QueryRefused,
     parse_export,
     parse_exported_labels,
 )
@@ -270,6 +271,18 @@ def test_exported_samples_are_parsed_whatever_their_numbers() -> None:
 def test_what_is_no_export_is_refused(body: bytes) -> None:
     with pytest.raises(NotPrometheus):
         parse_export(body)
+
+
+def test_an_export_larger_than_that_of_any_cluster_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """512 MiB of one line, or of the shortest lines, took gigabytes."""
+    with pytest.raises(QueryRefused, match="a line of more than 65,536 bytes"):
+        parse_export(b"1,2,m" + b"," * (2 << 20) + b"\n")
+    monkeypatch.setattr("fabmon.feeds.prometheus.responses._MOST_SAMPLES", 2)
+    assert len(parse_export(b"1,2,m\n" * 2).keys) == 2
+    with pytest.raises(QueryRefused, match="more than 2 samples"):
+        parse_export(b"1,2,m\n" * 3)
 
 
 async def test_only_victoria_metrics_exports(tmp_path: Path, kind: type[PrometheusServer]) -> None:
