@@ -27,7 +27,7 @@ from fabmon.private_files import check_private, make_directory
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.time_parsing import parse_amount, parse_seconds
-from fabmon.recording.writing.recorder import Recorder, RecorderStatus
+from fabmon.recording.writing.recorder import CLOCK_TROUBLE, Recorder, RecorderStatus, can_record
 from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.session.config import RecordingConfig
 from fabmon.session.errors import OutputError, UsageError, cannot_write
@@ -84,6 +84,8 @@ def _recorder_for(
         make = f"make it first: mkdir -p {shlex.quote(str(path.parent))}"
         raise UsageError(f"{path.parent}: no such directory; {make}")
     now_ns = time.time_ns()
+    if not can_record(now_ns):
+        raise UsageError(f"{path}: {CLOCK_TROUBLE}")
     session = SessionRecord(
         started_ns=now_ns,
         run_ns=now_ns,

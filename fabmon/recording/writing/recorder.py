@@ -17,6 +17,7 @@ import numpy as np
 from fabmon.fabric.node_metadata import NodeMetadata
 from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
+from fabmon.fabric.time_wording import LATEST_NS
 from fabmon.private_files import make_directory
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.format.records import Note, RecordedState, SessionRecord
@@ -35,6 +36,14 @@ _RETRY_S = 5.0
 _CLOSE_S = 10.0
 _ANSWER_S = 5.0
 """Seconds that a write may take until it is said that the disk does not answer."""
+
+
+CLOCK_TROUBLE = "the clock of this machine is not between 1970 and 2262: set it"
+
+
+def can_record(time_ns: int) -> bool:
+    """Whether a recording has room for a time: one from 1970 to 2262."""
+    return 0 <= time_ns <= LATEST_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +211,13 @@ class Recorder:
 
     def _take(self, item: _Item | Note) -> None:
         now_ns = item.time_ns if isinstance(item, Note) else item.tick.time_ns
+        if not can_record(now_ns):
+            if isinstance(item, _Item):
+                self._count_lost(1)
+                # Statuses and notes are of that time too.
+                self._unwritten.add(msgspec.structs.replace(item.tick, statuses=()))
+            self._set_trouble(CLOCK_TROUBLE)
+            return
         if self._writer is None and time.monotonic() >= self._retry_at_s:
             try:
                 self._writer = self._open(now_ns)

@@ -491,6 +491,38 @@ def test_events_of_a_lost_tick_are_recorded_with_the_next(
     ]
 
 
+def test_ticks_of_a_clock_that_no_recording_holds_are_lost_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ticks before 1970 were recorded, and could not be read; after 2262 the recording ended."""
+    ticks = quiet_ticks(40)
+    moved = [
+        msgspec.structs.replace(tick, time_ns=tick.time_ns + by_ns)
+        for by_ns, part in ((-START_NS - 10**18, ticks[5:8]), (2**63, ticks[8:10]))
+        for tick in part
+    ]
+    ours = dict(ticks[0].hellos)["gpu001"]
+    moved[-1] = msgspec.structs.replace(moved[-1], hellos=(("gpu001", ours),))
+    status = record(tmp_path / "a.fabrec", [*ticks[:5], *moved, *ticks[10:]]).close()
+    assert (status.ticks, status.lost_ticks, status.trouble) == (35, 5, "")
+    assert caplog.messages[0] == (
+        "not recording: the clock of this machine is not between 1970 and 2262: set it"
+    )
+    read = ticks_in(tmp_path / "a.fabrec")
+    assert [tick.seq for tick in read] == [*range(5), *range(10, 40)]
+    assert read[5].hellos == (("gpu001", ours),)
+
+
+@pytest.mark.parametrize("time_ns", [-1, 2**63])
+def test_no_recording_begins_with_a_clock_that_it_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time_ns: int
+) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: time_ns)
+    with pytest.raises(UsageError, match="not between 1970 and 2262: set it"):
+        recorder_for(tmp_path / "a.fabrec", [], 1.0, "")
+    assert not list(tmp_path.iterdir())
+
+
 def finding(tick: Tick, change: str) -> Note:
     fields = {"cause": "link_down", "subject": "leaf1/up1"}
     return Note(
