@@ -200,7 +200,8 @@ soak: setup system ## SOAK_MIN minutes with 256 nodes, 8 of which restart every 
 .PHONY: fuzz
 fuzz: setup ## crafted recordings, wire and logs, FUZZ_S seconds in all, from SEED on: each is read or refused
 	FABMON_FUZZ_S=$(FUZZ_S) FABMON_FUZZ_SEED=$(SEED) $(BIN)/pytest -q -s tests/unit/recording/test_fuzz.py tests/unit/recording/test_intact.py \
-	  tests/unit/feeds/test_wire_fuzz.py tests/unit/feeds/test_polled_fuzz.py tests/unit/job_log/test_fuzz.py
+	  tests/unit/feeds/test_wire_fuzz.py tests/unit/feeds/test_polled_fuzz.py \
+	  tests/unit/feeds/test_stream_fuzz.py tests/unit/job_log/test_fuzz.py
 
 .PHONY: score
 score: setup ## how good the findings are, on random simulated fabrics: docs/score.md (BESIDE=COMMIT)

@@ -106,6 +106,29 @@ def budget() -> TokenBucket:
     return TokenBucket(CPU_BURST_S, CPU_SHARE, time.monotonic())
 
 
+async def watched(poller: Poller, host: Host, lines: int) -> None:
+    """The lines of a session through the checks and the analysis of a run. Raises NodeError and
+    WireError where it is refused."""
+    session = PolledSession(poller, "a", 0.001)
+    limits, inbox, pipeline = HelloLimits(host), Inbox(1), new_pipeline([host])
+    inbox.statuses.append(*up("a"))
+    hello: Hello | None = None
+    try:
+        for seq in range(lines):
+            message = decode(await session.readline())
+            if isinstance(message, Hello):
+                limits.admit(message)
+                inbox.add_hello("a", hello := message, continues=False)
+            elif isinstance(message, Frame) and hello is not None:
+                check(message, hello)
+                inbox.add_frame("a", message)
+            elif isinstance(message, Notice):
+                inbox.notices.append(("a", message))
+            pipeline.accept(inbox.take(seq, 10**18 + seq * 10**9))
+    finally:
+        await session.close()
+
+
 @pytest.mark.parametrize("poller_of", [eapi_of, ufm_of])
 async def test_who_cost_its_share_of_the_cpu_is_not_asked_for_a_while(
     poller_of: Callable[[HttpClient], Poller], monkeypatch: pytest.MonkeyPatch
@@ -150,28 +173,10 @@ def test_what_a_switch_or_manager_answers_is_read_or_refused(
 ) -> None:
     monkeypatch.setattr(ufm, "MIN_POLL_S", 0.0)
     monkeypatch.setattr("fabmon.feeds.transports.polled.PAUSE_FACTOR", 0)
-    host = Host(name="a", via="ufm")
-
-    async def watch(chance: random.Random) -> None:
-        session = PolledSession(poller_of(Liar(chance)), "a", 0.001)
-        limits, inbox, pipeline = HelloLimits(host), Inbox(1), new_pipeline([host])
-        inbox.statuses.append(*up("a"))
-        hello: Hello | None = None
-        for seq in range(LINES):
-            message = decode(await session.readline())
-            if isinstance(message, Hello):
-                limits.admit(message)
-                inbox.add_hello("a", hello := message, continues=False)
-            elif isinstance(message, Frame) and hello is not None:
-                check(message, hello)
-                inbox.add_frame("a", message)
-            elif isinstance(message, Notice):
-                inbox.notices.append(("a", message))
-            pipeline.accept(inbox.take(seq, 10**18 + seq * 10**9))
 
     def attempt(chance: random.Random) -> None:
         try:
-            asyncio.run(watch(chance))
+            asyncio.run(watched(poller_of(Liar(chance)), Host(name="a", via="ufm"), LINES))
         except (NodeError, WireError):
             return  # Refused.
 
