@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 FUZZ_S = float(os.environ.get("FABMON_FUZZ_S", "12"))
-"""Seconds for all of them: recordings, what verify calls intact, the wire, switches and managers that
-lie, devices that stream, agents that send, and logs. Each takes a share."""
+"""Seconds for all of them: recordings, what verify calls intact, the wire, switches and managers
+that lie, devices that stream, agents that send, and logs. Each takes a share."""
 SEED = int(os.environ.get("FABMON_FUZZ_SEED", "1"))
 CASE_S = 10.0
 """CPU time in which a file of a few hundred kB has been read, or refused, ten times over."""
