@@ -76,7 +76,7 @@ def read_files(paths: Sequence[Path], redact: bool = False) -> JobFiles:
                         dumps.append(_dump(first, blocks, name))
                         continue
                     rest = [next(blocks, b"")] if is_prose(first) else []
-                    if rest == [b""] and not _is_copied(first, name):
+                    if rest == [b""] and (_is_document(path) or not _is_copied(first, name)):
                         prose.append(noted)
                         continue
                     for block in whole_lines(_texts(chain((first, *rest), blocks), name)):
@@ -96,6 +96,11 @@ def read_files(paths: Sequence[Path], redact: bool = False) -> JobFiles:
     if silent:
         notes.append(f"no line of NCCL, PyTorch or a launcher: {_some(silent)}")
     return JobFiles(log, dumps, notes)
+
+
+def _is_document(path: Path) -> bool:
+    """Whether a text for people is one by its name too: it may quote the lines of a log."""
+    return path.stem.upper() == "README" or path.suffix == ".md"
 
 
 def _is_copied(text: bytes, name: str) -> bool:

@@ -558,6 +558,20 @@ def test_a_text_for_people_beside_logs_is_no_log(text: str, job: Path, tmp_path:
     assert not any("README" in each or "ethtool" in each for each in notes)
 
 
+@pytest.mark.parametrize("name", ["README", "readme.txt", "notes.md"])
+def test_a_document_that_quotes_a_message_is_no_log(name: str, tmp_path: Path) -> None:
+    """Of a message that was copied alone it is distinguished by its name."""
+    path = tmp_path / name
+    path.write_text(
+        "A log as it was written to a file at night: it has all ranks of the job, and the wait that"
+        " failed is in it. What is known of it is that rank 3 was late to it, where the others"
+        " say that some NCCL operations have failed or timed out. It was read by nobody so far.\n"
+    )
+    error = run(path).exception
+    assert isinstance(error, UsageError)
+    assert "a text for people" in str(error)
+
+
 def test_a_message_that_was_copied_alone_is_understood(tmp_path: Path) -> None:
     path = tmp_path / "copied.txt"
     path.write_text(
