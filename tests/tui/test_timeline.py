@@ -24,7 +24,7 @@ from tests.tui.recordings import Watching, at, session
 from tests.tui.running import Running, running
 from tests.tui.worlds import HEALTHY
 
-SMALL = Rotation(every_bytes=200_000, keep_bytes=100_000_000)
+SMALL = Rotation(every_bytes=40_000, keep_bytes=100_000_000)
 
 
 class Live:

@@ -12,8 +12,6 @@ from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import WORD, Frame, Hello
 from fabmon.recording.format.block import (
     HEAD_COLUMNS,
-    MONO,
-    WALL,
     RowLayout,
     RowTicks,
     encode_block,
@@ -25,6 +23,7 @@ from fabmon.recording.format.columns import UInt64Array
 from fabmon.recording.format.frames import Buffer
 from fabmon.recording.format.predictions import IndexArray, PredictionChoice
 from fabmon.recording.format.sections import section_table, uncompressed_section
+from fabmon.recording.writing.similar_columns import prediction_choice
 
 _PART_VALUES = 1 << 20
 """The approximate size of a block frame: a tenth of a second of work at most, and the loss that one
@@ -38,9 +37,6 @@ _TICK_VALUES = 8 << 20
 """Rows of one tick end here, 64 MB: what nodes sent at once after a pause of 18 s, at 1,024 nodes.
 A node that floods would else make a row of all nodes of each of its frames. Readers refuse blocks
 of twice as many values."""
-
-_UNIT_COLUMNS = 1024
-"""The most columns of one object that may predict each other."""
 
 _MASK = (1 << 64) - 1
 
@@ -289,41 +285,8 @@ class BlockBuilder:
         absent = _absent(rows, first_column, stop_column)
         key = (first_column, stop_column)
         if key not in self._choices:
-            # To go through all objects takes a third of the work on a block.
-            self._choices[key] = _prediction_choice(some)
+            self._choices[key] = prediction_choice([columns.hello for columns in some])
         return encode_block(layouts, ticks, present, absent, values, self._choices[key])
-
-
-def _prediction_choice(some: Sequence[_NodeColumns]) -> PredictionChoice:
-    """Which columns may predict which, over the adjacent columns of some nodes.
-
-    The columns of an object are similar to those of the first object with the same metrics.
-    """
-    units: list[int] = []
-    likes: list[int] = []
-    firsts: dict[tuple[str, tuple[str, ...]], int] = {}
-    unit = 0
-    for columns in some:
-        mono = len(units) + MONO
-        unit += 1
-        units += [unit] * HEAD_COLUMNS
-        likes += [-1] * WALL + [mono]
-        for block in columns.hello.blocks:
-            unit += 1
-            units.append(unit)
-            likes.append(mono)
-            for item in block.objects:
-                unit += 1
-                start, width = len(units), len(item.metrics)
-                first = firsts.setdefault((block.source, item.metrics), start)
-                if width <= _UNIT_COLUMNS:
-                    units += [unit] * width
-                else:
-                    # A column is read after all that predict it, one after the other.
-                    units += [unit + place // _UNIT_COLUMNS for place in range(width)]
-                    unit += width // _UNIT_COLUMNS
-                likes += [-1] * width if first == start else range(first, first + width)
-    return PredictionChoice(np.array(units, np.intp), np.array(likes, np.intp))
 
 
 def _absent(rows: Sequence[_Row], first_column: int, stop_column: int) -> IndexArray:

@@ -236,12 +236,14 @@ class Recorder:
         self._last_ns = now_ns
         # Within a session times only increase: where the clock was set back another one begins.
         is_set_back = passed_ns < 0
-        if is_set_back or self._segments.is_full(self._began_ns, now_ns, writer.size):
-            try:
+        try:
+            if self._segments.is_unsettled_full(writer.size - writer.settled_size):
+                writer.settle()
+            if is_set_back or self._segments.is_full(self._began_ns, now_ns, writer.settled_size):
                 writer = self._next(writer, now_ns)
-            except (OSError, RecordingError):
-                self._not_written(item)
-                raise
+        except (OSError, RecordingError):
+            self._not_written(item)
+            raise
         pending, self._unwritten = self._unwritten, PendingMetadata()
         tick, notes = pending.merged_into(item.tick), (*pending.notes, *item.notes)
         try:

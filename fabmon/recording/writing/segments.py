@@ -23,12 +23,17 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 _ALWAYS_KEPT = 2
 """The newest finished files that `keep_s` leaves: one file with a wrong length removes no more."""
 
+_MOST_TIMES = 2
+"""How large a file becomes: `every_bytes`, and as much again of ticks that are not in a block."""
+
 
 class Rotation(msgspec.Struct, frozen=True, kw_only=True):
     """When to begin another file, and how much of earlier ones to keep; None: never, and all.
 
-    `keep_bytes` limits all files together, including the one that is being written. `keep_s` is
-    recorded time: time without a recorder does not count.
+    `every_bytes` is of what stays in a file: its last ticks, which will be a tenth of their size,
+    take at most as much again. `keep_bytes` limits all files together, including the one that is
+    being written, with these ticks. `keep_s` is recorded time: time without a recorder does not
+    count.
     """
 
     every_bytes: int | None = None
@@ -76,8 +81,13 @@ class Segments:
             path = self.name(time_ns)
         return path
 
+    def is_unsettled_full(self, size: int) -> bool:
+        """Whether the last ticks, of that many bytes, have to be made a block early."""
+        every_bytes = self.rotation.every_bytes
+        return every_bytes is not None and size >= every_bytes
+
     def is_full(self, began_ns: int, now_ns: int, size: int) -> bool:
-        """Whether it is time for the next file, by the clock or by the size in bytes."""
+        """Whether it is time for the next file, by the clock or by the bytes that stay in it."""
         every_s, every_bytes = self.rotation.every_s, self.rotation.every_bytes
         if every_s is not None and now_ns // int(every_s * 1e9) != began_ns // int(every_s * 1e9):
             return True
@@ -106,7 +116,7 @@ class Segments:
         keep_s, room = self.rotation.keep_s, self.rotation.keep_bytes
         if room is not None:
             # The current file will grow until the next one begins.
-            room -= max(size_of(current), self.rotation.every_bytes or 0)
+            room -= max(size_of(current), _MOST_TIMES * (self.rotation.every_bytes or 0))
         places = {path: place for place, path in enumerate(finished)}
         contents = [each for each in map(self._content, self.files()) if each.path != current]
         readable = [each for each in contents if each.last_ns is not None]

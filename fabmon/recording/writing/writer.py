@@ -110,6 +110,11 @@ class Writer:
         return self._file.end
 
     @property
+    def settled_size(self) -> int:
+        """The length of what stays in the file: without the ticks that will be in a block."""
+        return self._file.settled
+
+    @property
     def path(self) -> Path:
         """The file."""
         return self._file.path

@@ -164,6 +164,16 @@ def test_a_rotation_removes_its_own_expired_files_only(tmp_path: Path) -> None:
         assert timeline.until_ns == START_NS + 59 * SECOND_NS
 
 
+def test_a_file_of_a_rotation_by_size_gets_that_size(tmp_path: Path) -> None:
+    """It ended with its first block: the ticks before they are one are ten times as large, and of
+    a thousand nodes the ring began a file, with all their hellos, every five seconds."""
+    most = 20_000
+    record(tmp_path / "pod.fabrec", quiet_ticks(900), Rotation(every_bytes=most)).close()
+    *finished, _ = sorted(tmp_path.iterdir())
+    assert finished
+    assert all(most <= path.stat().st_size < 2 * most for path in finished)
+
+
 def test_all_files_together_stay_within_keep_bytes(tmp_path: Path) -> None:
     recorder = Recorder(
         Segments(tmp_path / "pod.fabrec", Rotation(every_bytes=4000, keep_bytes=16_000)),
