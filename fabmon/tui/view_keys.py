@@ -198,10 +198,10 @@ class ViewKeys(ScreenApp):
             self.exit()
 
     def _close_page(self) -> None:
-        """Show what is below the page: drawn before, else its last picture would be seen first."""
+        """Show what is below the page, once it is drawn: its last picture is not seen first."""
         below = self.screen_stack[-2]
         if isinstance(below, ViewScreen):
-            below.paint()
+            below.hide_until_drawn()
         self.pop_screen()
 
     async def action_help(self) -> None:

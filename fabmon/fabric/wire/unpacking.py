@@ -26,6 +26,13 @@ ENCODINGS = ("delta-deflate",)
 _BYTES_A_VALUE = 64
 _BYTES_BESIDE = 4096
 
+_HEAD = 3
+"""Numbers of a frame before its blocks: seq, wall_ns, mono_ns."""
+
+_DIGITS, _BRACKETS = b"0123456789", b"[]"
+_ENDS = np.iinfo(np.int64)
+"""A number that does not fit is read as the least or the largest that does."""
+
 
 class _Deltas(msgspec.Struct, array_like=True, gc=False):
     seq: int
@@ -38,12 +45,13 @@ _DECODER = msgspec.json.Decoder(_Deltas)
 
 
 class _OfWidths(NamedTuple):
-    """The positions of blocks in a frame, the steps of blocks that were not read, and the function
-    that packs the steps of a frame."""
+    """The positions of blocks in a frame, the steps of blocks that were not read, the function that
+    packs the steps of a frame, and the text of a frame without gaps and without its digits."""
 
     spans: tuple[tuple[int, int], ...]
     unread: tuple[list[int | None], ...]
     pack: Callable[..., bytes]
+    punctuation: bytes
 
 
 @lru_cache(16)
@@ -54,7 +62,8 @@ def _of_widths(widths: tuple[int, ...]) -> _OfWidths:
     """
     spans = tuple(pairwise(accumulate(widths, initial=0)))
     pack = struct.Struct(f"{sum(widths)}q").pack
-    return _OfWidths(spans, tuple([0] * each for each in widths), pack)
+    blocks = b",".join(b"[%b]" % (b"," * (width - 1)) for width in widths)
+    return _OfWidths(spans, tuple([0] * each for each in widths), pack, b"[,,,[%b]]" % blocks)
 
 
 class Unpacker:
@@ -67,7 +76,7 @@ class Unpacker:
 
     def __init__(self, widths: Sequence[int]) -> None:
         self._widths = tuple(widths)
-        self._spans, self._unread, self._pack = _of_widths(self._widths)
+        self._spans, self._unread, self._pack, self._punctuation = _of_widths(self._widths)
         width = sum(self._widths)
         self._most_bytes = min(MAX_LINE, _BYTES_A_VALUE * width + _BYTES_BESIDE)
         self._stream = zlib.decompressobj(-WINDOW_BITS)
@@ -85,6 +94,36 @@ class Unpacker:
             raise WireError(f"a packed frame cannot be inflated: {error}") from None
         if self._stream.unconsumed_tail:
             raise WireError(f"a packed frame inflates to more than {self._most_bytes} bytes")
+        return self._frame_without_gaps(text) or self._any_frame(text)
+
+    def _frame_without_gaps(self, text: bytes) -> Frame | None:
+        """The frame of a text in which every block and value is there, as in almost all; None for
+        any other. It is read as one row of numbers, in half of the time that JSON takes."""
+        punctuation = text.translate(None, _DIGITS)
+        if punctuation != self._punctuation and (
+            punctuation.translate(None, b"-") != self._punctuation or b"-," in text or b"-]" in text
+        ):
+            return None
+        try:
+            numbers = np.fromstring(text.translate(None, _BRACKETS), np.int64, sep=",")
+        except (ValueError, DeprecationWarning):
+            return None
+        steps = numbers[_HEAD:]
+        if len(steps) != len(self._sums):
+            return None
+        if np.maximum.reduce(numbers) == _ENDS.max or np.minimum.reduce(numbers) == _ENDS.min:
+            return None
+        words = self._words(steps)
+        if words is None:
+            return None
+        seq, wall_ns, mono_ns = numbers[:_HEAD].tolist()
+        self._wall_ns += wall_ns
+        self._mono_ns += mono_ns
+        blocks: list[Values | None] = [words[start:stop] for start, stop in self._spans]
+        return Frame(seq, self._wall_ns, self._mono_ns, blocks)
+
+    def _any_frame(self, text: bytes) -> Frame:
+        """The frame of a text. Raises WireError."""
         try:
             deltas = _DECODER.decode(text)
         except MALFORMED as error:
@@ -115,7 +154,7 @@ class Unpacker:
         words: Values | None = None
         gaps: list[int] = []
         try:
-            words = self._words(self._pack(*steps))
+            words = self._words(np.frombuffer(self._pack(*steps), np.int64))
         except struct.error:
             gaps = [place for place, step in enumerate(steps) if step is None]
         if words is None:
@@ -126,10 +165,10 @@ class Unpacker:
         ]
         return self._with_gaps(blocks, gaps) if gaps else blocks
 
-    def _words(self, steps: bytes) -> Values | None:
+    def _words(self, steps: NDArray[np.int64]) -> array[int] | None:
         """The values after these steps, 64-bit words; None if any does not fit 63 bits."""
-        sums = self._sums + np.frombuffer(steps, np.int64)
-        if self._large_sums is not None or sums.min(initial=0) < 0:
+        sums = self._sums + steps
+        if self._large_sums is not None or np.minimum.reduce(sums, initial=0) < 0:
             return None
         self._sums = sums
         return array(WORD, sums.tobytes())

@@ -56,7 +56,11 @@ class ViewScreen(Contained, Screen[None]):
         self._until_drawn = ExitStack()
 
     def on_mount(self) -> None:
-        """Keep what is on the terminal until this view is drawn: nothing flashes."""
+        """Nothing flashes."""
+        self.hide_until_drawn()
+
+    def hide_until_drawn(self) -> None:
+        """Keep what is on the terminal until this view is on top and drawn."""
         self._until_drawn.enter_context(self.app.batch_update())
 
     def on_unmount(self) -> None:
