@@ -25,6 +25,7 @@ from fabmon.cli.options import (
     model_option,
     nodes_options,
     once_option,
+    perf_option,
     picture_option,
     prometheus_options,
     record_option,
@@ -37,7 +38,7 @@ from fabmon.cli.options import (
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
 from fabmon.session.process_end import exit_at_signals, leave, name_home, open_closed_streams
 
-_EPILOG = """Also: --color, --theme, --match, --prometheus-token-file (man fabmon, fabmon.toml).
+_EPILOG = """Also: --color, --theme, --match, --prometheus-token-file, --perf (man, fabmon.toml).
 
 \b
 Exit status:
@@ -164,6 +165,7 @@ class Commands(click.Group):
 @model_option
 @record_option
 @redact_option
+@perf_option
 @click.version_option(__version__, prog_name="fabmon")
 @click.pass_context
 def cli(context: click.Context, /, **given: Any) -> None:

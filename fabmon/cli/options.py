@@ -295,6 +295,9 @@ picture_option = click.option(
 redact_option = click.option(
     "--redact", is_flag=True, help="Replace names of nodes and users, addresses and paths."
 )
+perf_option = click.option(
+    "--perf", is_flag=True, help="Print at the end what the parts of a tick cost, in CPU time."
+)
 report_option = click.option(
     "--format",
     "style",

@@ -19,6 +19,7 @@ from fabmon.fabric.time_wording import clock_text
 from fabmon.history.history import History
 from fabmon.recording.format.records import PARTLY_ANALYSED, Note
 from fabmon.recording.writing.recorder import Recorder
+from fabmon.scenes.tick_costs import Part, TickCosts
 
 _LOG = logging.getLogger("fabmon.scenes")
 _MOST_PASSED_OVER = 10
@@ -94,6 +95,7 @@ class Pipeline:
         self._recorder = recorder
         self._analysis_time = analysis_time or AnalysisTime(math.inf)
         self._passed_over_ns = 0
+        self.costs = TickCosts()
 
     def take_up(self, kept: Iterable[EarlierFinding]) -> None:
         """Findings that an earlier run left open: before the first tick, or once they are known."""
@@ -102,6 +104,7 @@ class Pipeline:
     def accept(self, tick: Tick) -> Scene:
         """Process a tick: returns its scene."""
         snapshot = self.history.accept(tick)
+        self.costs.end(Part.HISTORY)
         with self._analysis_time.analysing() as is_analysed:
             accept = self._analyst.accept if is_analysed else self._analyst.pass_over
             scene = accept(snapshot)
@@ -113,6 +116,7 @@ class Pipeline:
                 text = clock_text(tick.clock_jumped_ns)
                 notes.append(Note(kind="bookmark", time_ns=tick.time_ns, seq=tick.seq, text=text))
             self._recorder.accept(tick, scene.snapshot, notes)
+        self.costs.end(Part.ANALYSIS)
         return scene
 
 

@@ -54,7 +54,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     `jobs` select nodes by what runs on them; `model` is a file about the model that is trained.
     `style` is the --format: table, json or jsonl; FINDINGS for `fabmon watch`, which serves metrics
     at the host and port `metrics`, writes a page into the directory `page`, and answers questions
-    at `socket` (None: in the user's runtime directory).
+    at `socket` (None: in the user's runtime directory). With `perf` the end says what a tick cost.
     """
 
     hosts: Path | None = None
@@ -81,6 +81,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     page: Path | None = None
     socket: Path | None = None
     model: Path | None = None
+    perf: bool = False
 
     def nodes_options(self) -> str:
         """`--hosts hosts.txt`: the options that name the nodes, as a shell reads them; with names

@@ -25,6 +25,7 @@ from fabmon.feeds.squeue import Squeue
 from fabmon.recording.writing.recorder import Recorder
 from fabmon.scenes.builder import SceneBuilder
 from fabmon.scenes.pipeline import AnalysisTime, Pipeline
+from fabmon.scenes.tick_costs import Part
 from fabmon.session.config import Config, load, load_topology, user_file
 from fabmon.session.errors import UsageError
 from fabmon.session.kept_findings import KeptFindings
@@ -175,6 +176,7 @@ async def scenes_of(
     async with alerts or nullcontext():
         with nullcontext() if kept is None else closing(kept):
             async for tick in ticks:
+                pipeline.costs.end(Part.READING)
                 if kept is not None and (arrived := kept.arrived()):
                     pipeline.take_up(arrived)
                 scene = pipeline.accept(tick)
@@ -184,3 +186,4 @@ async def scenes_of(
                 if alerts is not None:
                     alerts.accept(scene, are_known=kept is None or kept.is_known)
                 yield scene
+                pipeline.costs.end(Part.DRAWING)

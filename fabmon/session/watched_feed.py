@@ -15,7 +15,7 @@ from fabmon.fabric.tick import Tick
 from fabmon.fabric.time_wording import interval
 from fabmon.fabric.wording import plural
 from fabmon.recording.writing.recorder import Recorder
-from fabmon.scenes.pipeline import AnalysisTime
+from fabmon.scenes.pipeline import AnalysisTime, Pipeline
 from fabmon.session.errors import Exit, UsageError
 from fabmon.session.event_loop import EndSignals
 from fabmon.session.presentation import FINDINGS, RunOptions, is_screen, show
@@ -96,6 +96,8 @@ class WatchedFeed:
             made_scenes = scenes_of(pipeline, self.ticks, self.past, alerts, kept)
             async with aclosing(made_scenes) as scenes:
                 ended = await show(scenes, self.options, facts, signals)
+            if self.options.perf:
+                say(_costs(pipeline, made))
         is_lost = self.options.record is not None and made is not None and made.status.has_failed
         return Exit.FAILED if is_lost else ended
 
@@ -145,6 +147,15 @@ class WatchedFeed:
                 status = recorder.close()
                 if path is not None:
                     say(describe_status(status))
+
+
+def _costs(pipeline: Pipeline, recorder: Recorder | None) -> str:
+    """What the ticks of a run cost, in one line."""
+    text = pipeline.costs.text() or "no tick came"
+    status = None if recorder is None else recorder.status
+    if status is None or not status.ticks:
+        return text
+    return f"{text}; recording {status.cpu_s / status.ticks * 1e3:.1f} ms on average, in a thread"
 
 
 def shown_hosts(hosts: Sequence[Host], redactor: Redactor | None) -> list[Host]:

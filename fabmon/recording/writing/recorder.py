@@ -55,7 +55,7 @@ class RecorderStatus:
     ten times smaller.
     `kept_s` is the time from the first to the last tick in files that still exist, and `removed`
     is the number of files that the rotation removed. `ticks` were recorded, or wait in memory for
-    room on the disk; `lost_ticks` could not be written.
+    room on the disk; `lost_ticks` could not be written. `cpu_s` is the CPU time of all this.
     """
 
     path: Path
@@ -65,6 +65,7 @@ class RecorderStatus:
     ticks: int = 0
     lost_ticks: int = 0
     removed: int = 0
+    cpu_s: float = 0.0
     trouble: str = ""
 
     @property
@@ -329,7 +330,8 @@ class Recorder:
 
     def _update(self, writer: Writer, ticks: int = 0) -> None:
         size = self._bytes_before + writer.size
-        self._set(path=writer.path, bytes=size, ticks=self.status.ticks + ticks)
+        taken = self.status.ticks + ticks
+        self._set(path=writer.path, bytes=size, ticks=taken, cpu_s=time.thread_time())
 
     def _count_given_up(self, writer: Writer) -> int:
         """Count as lost what a writer took and gave up since; returns how many ticks."""
