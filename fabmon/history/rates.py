@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,9 @@ _HALF_WRAP32 = np.uint64(1 << 31)
 _FASTEST_WRAP32 = 500e6
 """A 32-bit counter that appears to wrap at a higher rate (per second) was reset: no port sends
 500 million packets a second."""
+
+_MOST_KINDS = 64
+"""Blocks of values whose kinds are kept: of the largest they are some megabytes."""
 
 _WIDTHS = {str(bits): bits for bits in range(1, 65)}
 
@@ -60,12 +64,21 @@ class CounterKinds:
     @classmethod
     def of(cls, hello: Hello, metrics: Sequence[str]) -> CounterKinds:
         """Kinds of some metrics, as a node's hello declares them; a gauge where it does not."""
-        kinds = {name: _kind(each.kind) for name, each in hello.metrics.items()}
-        pairs = [kinds.get(name, (GAUGE, 0)) for name in metrics]
-        return cls(
-            np.array([code for code, _ in pairs], np.uint8),
-            np.array([maximum for _, maximum in pairs], np.uint64),
-        )
+        known = hello.metrics
+        return _counter_kinds(tuple(known[name].kind if name in known else "" for name in metrics))
+
+
+@lru_cache(_MOST_KINDS)
+def _counter_kinds(names: tuple[str, ...]) -> CounterKinds:
+    """The kinds of series whose catalog kinds have these names: the same for nodes of a kind."""
+    by_name = {name: _kind(name) for name in set(names)}
+    pairs = [by_name[name] for name in names]
+    kinds = CounterKinds(
+        np.array([code for code, _ in pairs], np.uint8),
+        np.array([maximum for _, maximum in pairs], np.uint64),
+    )
+    kinds.code.flags.writeable = kinds.maximum.flags.writeable = False
+    return kinds
 
 
 def _kind(name: str) -> tuple[int, int]:
