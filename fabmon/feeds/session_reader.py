@@ -102,7 +102,8 @@ class SessionReader:
             line = await self._readline()
             now_s = self._clock.monotonic()
             self._limit("bytes", len(line), now_s)
-            self._limit("lines", 1, now_s)
+            if not line.startswith(_PACKED):  # Those are limited as frames.
+                self._limit("lines", 1, now_s)
             try:
                 message = await self._decode(line)
                 if type(message) is Packed:

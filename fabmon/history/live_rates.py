@@ -28,6 +28,8 @@ from fabmon.history.rates import (
 _PART = 1 << 15
 """Series whose rates are computed at a time: arrays of half a million do not fit the caches."""
 
+_ARRAYS = {array}
+
 
 @dataclass(frozen=True, slots=True)
 class FrameSlots:
@@ -176,6 +178,10 @@ class LiveRates:
         # In the order of the slots, so that most ticks are one range.
         for slots, frame in sorted(frames, key=_first_slot):
             if not slots.fits(frame):
+                continue
+            if set(map(type, frame.blocks)) == _ARRAYS:
+                starts += slots.starts
+                blocks += frame.blocks  # type: ignore[arg-type]
                 continue
             for start, block in zip(slots.starts, frame.blocks, strict=True):
                 if type(block) is array:
