@@ -18,6 +18,7 @@ from fabmon.feeds.node_watch import ConnectLimiter, NodeWatch
 from fabmon.feeds.probe_input import BurstCommand, ProbeCommand, ProbeSettings, TraceCommand
 from fabmon.feeds.ticks import Clock, Inbox, TickFeed, wait_for_any
 from fabmon.feeds.transports.transport import Transport, Transports
+from fabmon.key_priority import KeyPriority
 
 if TYPE_CHECKING:
     from fabmon.feeds.sflow.receiver import SflowReceiver
@@ -98,7 +99,8 @@ class LiveFeed(TickFeed):
             if self._receiver is not None:
                 self._receiver.close()
             raise
-        self._inbox = Inbox(len(self._hosts))
+        self.key_priority = KeyPriority()
+        self._inbox = Inbox(len(self._hosts), self.key_priority)
         self._watches: dict[str, NodeWatch] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._limiter = ConnectLimiter()
@@ -121,6 +123,7 @@ class LiveFeed(TickFeed):
             else:
                 self.start()
                 self._is_iterated = True
+        await self.key_priority.wait()
         if self._closed.is_set():
             raise StopAsyncIteration
         tick = self._inbox.take(self._seq, self._schedule.now_ns())

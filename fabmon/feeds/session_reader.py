@@ -100,6 +100,8 @@ class SessionReader:
         count = 0
         while True:
             line = await self._readline()
+            if self._inbox.key_priority.is_waited_for():
+                await self._inbox.key_priority.wait()
             now_s = self._clock.monotonic()
             self._limit("bytes", len(line), now_s)
             if not line.startswith(_PACKED):  # Those are limited as frames.

@@ -14,6 +14,7 @@ from fabmon.fabric.tick import NodeStatus, Tick
 from fabmon.fabric.time_wording import clock_text
 from fabmon.fabric.wire.messages import Answer, Frame, Hello, Notice
 from fabmon.feeds.log_digest import LogDigest
+from fabmon.key_priority import KeyPriority
 
 _LOG = logging.getLogger("fabmon.feeds")
 
@@ -162,7 +163,9 @@ class Inbox:
     in `room`, so that data stays in the nodes' pipes and does not fill the memory of the console.
     """
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, key_priority: KeyPriority | None = None) -> None:
+        self.key_priority = key_priority or KeyPriority()
+        """The keys that go before what is not in the inbox yet."""
         self.frames: list[tuple[str, Frame]] = []
         self.notices: list[tuple[str, Notice]] = []
         self.answers: list[tuple[str, Answer]] = []

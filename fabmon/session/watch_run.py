@@ -58,6 +58,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
         ask_retry=feed.retry,
         nodes_options=options.nodes_options(),
         age_s=feed.age_s,
+        key_priority=feed.key_priority,
     )
     feed.redact_log(redactor)
     with redacted_log(redactor):

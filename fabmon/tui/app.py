@@ -128,6 +128,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self._drawn_s = -math.inf
         self._toasts = Toasts()
         self._notice = preferences.notice
+        self.key_priority = facts.key_priority or self.key_priority
         self.set_up_time(facts.recording or RecordingAccess(), facts.start)
 
     async def on_mount(self) -> None:

@@ -19,6 +19,7 @@ from textual.message_pump import MessagePump
 from textual.strip import Strip
 
 from fabmon.error_log import log_error, log_path, summary
+from fabmon.key_priority import KeyPriority
 from fabmon.tui.drawings import Drawings
 
 _AT_START = (events.Load, events.Compose, events.Mount)
@@ -35,6 +36,7 @@ class ContainingApp(App[None]):
         """No error so far; `options` are those of `textual.app.App`."""
         super().__init__(**options)
         self.drawings = Drawings()
+        self.key_priority = KeyPriority()
         self.contained: list[BaseException] = []
         self._known: set[tuple[str, str]] = set()
         self._logging: set[asyncio.Future[str]] = set()

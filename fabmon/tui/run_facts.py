@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fabmon.fabric.time_wording import SECOND_NS
+from fabmon.key_priority import KeyPriority
 
 if TYPE_CHECKING:
     from fabmon.scenes.recording_access import RecordingAccess, ReplayStart
@@ -69,7 +70,8 @@ class RunFacts:
     `on_open` is called with the name of a node of which a page is opened. `data_age_s` returns how
     old the samples of half of the nodes are (None: a tick has them at once). `nodes_options` are
     the options that name the nodes, for commands that texts show (None: no command reaches them).
-    `watched` is the line that `fabmon watch` prints once it watches.
+    `watched` is the line that `fabmon watch` prints once it watches. `key_priority` is what lets
+    the feed wait for keys (None: it need not).
     """
 
     title: str
@@ -89,6 +91,7 @@ class RunFacts:
     data_age_s: Callable[[], float] | None = None
     nodes_options: str | None = "--hosts FILE"
     watched: str = ""
+    key_priority: KeyPriority | None = None
 
     @property
     def impossible(self) -> frozenset[str]:

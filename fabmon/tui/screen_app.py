@@ -190,6 +190,7 @@ class ScreenApp(ContainingApp):
             await self._handle_key(self._waiting_keys.popleft())
         else:
             self._most_waiting = _MOST_WAITING
+            self.screen.call_after_refresh(self.key_priority.shown)
 
     def _drop_held(self) -> None:
         """Where nothing is typed, leave out text that was pasted, and presses of the next key that

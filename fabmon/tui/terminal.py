@@ -23,6 +23,7 @@ from textual.message import Message
 from textual.theme import BUILTIN_THEMES
 from textual.theme import Theme as WidgetTheme
 
+from fabmon.key_priority import KeyPriority
 from fabmon.tui.drawings import CHECK_S, SIGNAL, Drawings
 from fabmon.tui.palette import Depth, Theme
 from fabmon.tui.terminal_background import QUERY, theme_of
@@ -164,6 +165,7 @@ class TerminalDriver(LinuxDriver):
         self._answer: Callable[[Theme], object] = lambda _: None
         self._answer_until_s = 0.0
         self._drawings: Drawings = getattr(app, "drawings", None) or Drawings()
+        self._key_priority: KeyPriority = getattr(app, "key_priority", None) or KeyPriority()
 
     def ask_background(self, answer: Callable[[Theme], None]) -> None:
         """Ask the terminal for its background; `answer` is called in the event loop.
@@ -219,6 +221,7 @@ class TerminalDriver(LinuxDriver):
     def _post(self, event: Message) -> None:
         if isinstance(event, Key):
             self._drawings.pressed(event.key)
+            self._key_priority.pressed()
         self.process_message(event)
 
     def _run_input_thread(self) -> None:
