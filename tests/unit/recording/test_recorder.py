@@ -166,7 +166,7 @@ def test_a_rotation_removes_its_own_expired_files_only(tmp_path: Path) -> None:
 
 def test_a_file_of_a_rotation_by_size_gets_that_size(tmp_path: Path) -> None:
     """It ended with its first block: the ticks before they are one are ten times as large, and of
-    a thousand nodes the ring began a file, with all their hellos, every five seconds."""
+    a thousand nodes the ring began a file, with all their hellos, every 14 seconds."""
     most = 20_000
     record(tmp_path / "pod.fabrec", quiet_ticks(900), Rotation(every_bytes=most)).close()
     *finished, _ = sorted(tmp_path.iterdir())
