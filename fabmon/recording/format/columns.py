@@ -24,6 +24,7 @@ from fabmon.recording.format.sections import (
     pack_section,
     unpack_section,
 )
+from fabmon.recording.format.short_rows import reduced
 
 UInt64Array = NDArray[np.uint64]
 
@@ -86,14 +87,14 @@ def _code_residuals(steps: Int64Array, table: NDArray[np.void], start: int, stop
     """Subtract the predictions of some columns in place; shift and zigzag-code the residuals."""
     _subtract_predictions(steps, table, start, stop)
     residuals = steps[start:stop]
-    used_bits = np.bitwise_or.reduce(residuals, axis=1)
+    used_bits = reduced(np.bitwise_or, residuals)
     shift = np.frexp((used_bits & -used_bits).view(np.uint64).astype(np.float64))[1] - 1
     shift[used_bits == 0] = 0
     residuals >>= shift[:, None]
     sign = residuals >> 63
     residuals <<= 1
     residuals ^= sign
-    largest = residuals.view(np.uint64).max(axis=1, initial=0)
+    largest = reduced(np.maximum, residuals.view(np.uint64))
     table["shift"][start:stop] = shift
     table["bits"][start:stop] = np.frexp(largest.astype(np.float64))[1]
 

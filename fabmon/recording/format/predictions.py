@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fabmon.recording.format.short_rows import reduced
+
 Int64Array = NDArray[np.int64]
 IndexArray = NDArray[np.intp]
 Float64Array = NDArray[np.float64]
@@ -65,7 +67,7 @@ class PredictionChoice:
         """
         stride = max(1, steps.shape[1] // _SAMPLED_ROWS)
         sample = steps[:, ::stride].astype(np.float64)
-        exact = (steps.max(axis=1) < _EXACT) & (steps.min(axis=1) > -_EXACT)
+        exact = (reduced(np.maximum, steps) < _EXACT) & (reduced(np.minimum, steps) > -_EXACT)
         candidates = self._candidates(changing)
         if not self._until_search or len(changing) > _MORE * self._searched_columns:
             self._chosen[changing] = _searched(sample, exact, candidates)
@@ -137,9 +139,9 @@ def _is_usable(ratio: Float64Array, add: Float64Array) -> NDArray[np.bool_]:
 def _line(known: Float64Array, sought: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Least squares per row over the places where `known` is not 0: ratio and constant, [rows]."""
     changed = known != 0
-    count = np.maximum(changed.sum(axis=1), 1)
-    x, y = known.sum(axis=1), (sought * changed).sum(axis=1)
-    xx, xy = (known * known).sum(axis=1), (known * sought).sum(axis=1)
+    count = np.maximum(reduced(np.add, changed.astype(np.intp)), 1)
+    x, y = reduced(np.add, known), reduced(np.add, sought * changed)
+    xx, xy = reduced(np.add, known * known), reduced(np.add, known * sought)
     spread = xx - x * x / count
     sloped = spread > 1e-9 * xx
     ratio = np.where(sloped, (xy - x * y / count) / np.where(sloped, spread, 1), 1.0)
@@ -150,5 +152,5 @@ def _line(known: Float64Array, sought: Float64Array) -> tuple[Float64Array, Floa
 def _bits(residuals: Float64Array) -> Float64Array:
     """[rows] bits that each row would take: the sum of the values' lengths (their exponents)."""
     exponent = (np.abs(residuals).view(np.int64) >> 52) - _EXPONENT_BIAS
-    bits: Float64Array = np.maximum(exponent, 0).sum(axis=1, dtype=np.float64)
+    bits: Float64Array = reduced(np.add, np.maximum(exponent, 0)).astype(np.float64)
     return bits
