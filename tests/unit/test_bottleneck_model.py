@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fabmon.analysis.fabric_structure import NONE, build_structure
 from fabmon.analysis.finding import Condition, Finding
 from fabmon.analysis.model.bottlenecks import Bottleneck, Place
 from fabmon.analysis.model.candidates import Candidate
+from fabmon.analysis.model.causes import how_many
 from fabmon.analysis.model.ends import crossing
 from fabmon.analysis.model.shared_links import shared_links
 from fabmon.analysis.model.signs import Gauge, signs
@@ -310,6 +312,9 @@ def test_the_sums_of_a_group() -> None:
     )
     assert bottleneck.imbalance == pytest.approx(0.5625)
     assert bottleneck.links == 4
+    assert how_many(bottleneck) == "at least 5 ports"
+    assert how_many(replace(bottleneck, named=link.sharers[:3])) == "at least 3 of 5 ports"
+    assert how_many(replace(bottleneck, are_all=True)) == "5 ports"
 
 
 def steady(*bps: float) -> Floats:

@@ -44,7 +44,8 @@ class Bottleneck:
     `link` is the candidate of this tick. `lost` is 1 - achieved / possible of the flows on it, 0
     to 1: what they could have is limited by their NICs, and by an even share of the group. It is
     at most so much where it `is_upper_bound`: nothing shows that the flows want more. `named`
-    [NICs] are known to share it; else at least `flows` of `link.sharers` do. `slowed_by` says how
+    [NICs] are known to share it, and bring all that it carries where they `are_all`; else at least
+    `flows` of `link.sharers` do. `slowed_by` says how
     a queue was seen, empty where it was not. `lasted_ticks` are those since its evidence began,
     `peak_util` its highest utilisation since then.
     """
@@ -56,6 +57,7 @@ class Bottleneck:
     lost: float = 0.0
     is_upper_bound: bool = False
     named: Rows = field(default_factory=lambda: np.empty(0, np.intp))
+    are_all: bool = False
     flows: int = 0
     slowed_by: str = ""
 
@@ -238,6 +240,7 @@ def _bottleneck(
         is_upper_bound=may_want_less
         or not (each.of_ends > 0 or (slowed_by and each.util.max() >= t.full_util)),
         named=named,
+        are_all=float(each.rates[np.isin(each.sharers, named)].sum()) >= t.accounts * each.load_bps,
         flows=max(2, flows),
         slowed_by=slowed_by,
         lasted_ticks=ticks + 1,

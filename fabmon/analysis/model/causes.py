@@ -60,11 +60,11 @@ def sharers(found: Bottleneck) -> int:
 
 
 def how_many(found: Bottleneck) -> str:
-    """`2 ports`, `at least 2 of 15 ports`."""
+    """`2 ports`, `at least 2 of 15 ports`, `at least 15 ports` where others bring the rest."""
     count, may = sharers(found), may_share(found)
-    if len(found.named) or count == may:
+    if found.are_all or (count == may and not len(found.named)):
         return f"{count} ports"
-    return f"at least {count} of {may} ports"
+    return f"at least {count}{f' of {may}' if count < may else ''} ports"
 
 
 def names(structure: FabricStructure, found: Bottleneck) -> str:
