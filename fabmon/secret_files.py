@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +14,8 @@ from fabmon.fabric.names import is_loopback
 from fabmon.fabric.wording import file_error
 
 _MAX_SECRET_BYTES = 4096
+_LEAST_HIDDEN = 4
+"""Characters of a secret that is hidden in a quoted text: a shorter one is part of plain words."""
 
 
 class SecretError(Exception):
@@ -50,6 +55,27 @@ def read_secret(path: str | Path, hint: str = "") -> str:
         raise SecretError(
             f"{file}: the file must hold one line of text, the secret, and nothing else"
         )
+    return text
+
+
+def secrets_in(authorization: str) -> tuple[str, ...]:
+    """What is secret in a value of the header Authorization: the token, or the password as it is
+    sent and as it is written."""
+    scheme, _, sent = authorization.partition(" ")
+    if scheme != "Basic":
+        return (sent,)
+    try:
+        pair = base64.b64decode(sent, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return (sent,)  # UFM takes a token in this way.
+    return sent, pair.partition(":")[2]
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """What a server says, without the secrets that were sent to it and that it may quote."""
+    for each in sorted(secrets, key=len, reverse=True):
+        if len(each) >= _LEAST_HIDDEN:
+            text = text.replace(each, "\N{HORIZONTAL ELLIPSIS}")
     return text
 
 

@@ -7,7 +7,7 @@ import base64
 import os
 import re
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -18,7 +18,7 @@ from fabmon import secret_files
 from fabmon.alerts.settings import DeliveryError, HttpReceiver
 from fabmon.fabric.wire.messages import clean
 from fabmon.limited_thread import LimitedThread
-from fabmon.secret_files import SecretError, check_encrypted
+from fabmon.secret_files import SecretError, check_encrypted, secrets_in
 from fabmon.trusted_certificates import context_trusting
 
 Result = TypeVar("Result")
@@ -89,7 +89,9 @@ class HttpPoster:
                 allow_redirects=False,
             ) as reply:
                 if not 200 <= reply.status < 300:
-                    known = (*authorization.values(), *secrets)
+                    known = {*authorization.values(), *secrets}
+                    for each in authorization.values():
+                        known.update(secrets_in(each))
                     why = _without_secrets(await _text_of(reply), url, known)[:_MOST_QUOTED]
                     raise DeliveryError(
                         f"HTTP {reply.status} {why}".rstrip(), is_refusal=reply.status in _REFUSALS
@@ -141,7 +143,7 @@ async def _text_of(reply: aiohttp.ClientResponse) -> str:
     return " ".join(clean(said[:_MOST_READ].decode(errors="replace")).split())
 
 
-def _without_secrets(said: str, url: str, secrets: Sequence[str]) -> str:
+def _without_secrets(said: str, url: str, secrets: Collection[str]) -> str:
     """A text without the path of an address, parts of it that may be secret, and secrets."""
     parts = urlsplit(url)
     path = f"{parts.path}?{parts.query}" if parts.query else parts.path

@@ -26,6 +26,7 @@ from fabmon.feeds.errors import (
     connect_error,
     with_check,
 )
+from fabmon.secret_files import secrets_in, without_secrets
 from fabmon.trusted_certificates import context_trusting
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -161,7 +162,9 @@ class HttpClient:
                     why = "check the file of secret=" if server.authorization else "set secret=FILE"
                     raise LoginRefused(f"{url} rejected the login (HTTP {response.status}): {why}")
                 if response.status != 200:
-                    raise HttpStatusError(url, response.status, response.reason)
+                    secrets = secrets_in(server.authorization)
+                    reason = without_secrets(response.reason or "", secrets)
+                    raise HttpStatusError(url, response.status, reason)
                 body = await bounded_body(response, max_bytes or MAX_BODY_BYTES, url)
                 return HttpReply(body, response.content_type)
         except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:

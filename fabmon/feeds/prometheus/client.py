@@ -35,7 +35,13 @@ from fabmon.feeds.prometheus.responses import (
     StoredSamples,
     VectorResult,
 )
-from fabmon.secret_files import SecretError, check_encrypted, read_secret
+from fabmon.secret_files import (
+    SecretError,
+    check_encrypted,
+    read_secret,
+    secrets_in,
+    without_secrets,
+)
 from fabmon.trusted_certificates import context_trusting
 
 _LOG = logging.getLogger("fabmon.feeds")
@@ -305,6 +311,7 @@ class PrometheusClient:
         """Raise the error of a failed response."""
         status = response.status
         kind, text = responses.parse_error(body)
+        text, reason = self._quoted(text), self._quoted(response.reason or "")
         detail = f": {text}" if text else ""
         if status in (401, 403):
             raise AccessDenied(
@@ -315,7 +322,7 @@ class PrometheusClient:
             is_permanent = status != 422 or kind not in _TEMPORARY
             raise (QueryRefused if is_permanent else NoResponse)(f"{self.url}: {text}")
         if status in _BUSY:
-            raise NoResponse(f"{self.url}: the server replies {status} {response.reason}{detail}")
+            raise NoResponse(f"{self.url}: the server replies {status} {reason}{detail}")
         if 300 <= status < 400:
             to = clean(response.headers.get("Location", "another URL"))
             raise NotPrometheus(f"{self.url}: the server redirects to {to}: write that URL")
@@ -324,9 +331,13 @@ class PrometheusClient:
             "/select/0/prometheus (VictoriaMetrics cluster) or /prometheus (Mimir)?"
         )
 
+    def _quoted(self, text: str) -> str:
+        """What the server says, without the token or the password."""
+        return without_secrets(text, secrets_in(self._headers.get("Authorization", "")))
+
     def _warn(self, warnings: Iterable[str]) -> None:
         """Log each warning of the server once."""
-        for text in map(clean, warnings):
+        for text in map(clean, map(self._quoted, warnings)):
             if text not in self._logged and len(self._logged) < _MAX_LOGGED_WARNINGS:
                 self._logged.add(text)
                 _LOG.warning("%s: %s", self.url, text)

@@ -31,6 +31,7 @@ from fabmon.feeds.transports.polled import (
     decode_reply,
 )
 from fabmon.feeds.transports.transport import ProbeSession
+from fabmon.secret_files import secrets_in, without_secrets
 
 _HTTPS_PORT = 443
 _HTTP_PORT = 80
@@ -186,7 +187,7 @@ class EapiPoller(PacedPoller):
         what = f"{self._server.base}: eAPI"
         reply = await in_thread(self.cpu, decode_reply, body, _Reply, what)
         if reply.error is not None:
-            raise _CommandError(reply.error)
+            raise _CommandError(reply.error, secrets_in(self._server.authorization))
         if reply.result is None or len(reply.result) != len(commands):
             raise Misbehaved(
                 f"{self._server.base}: the results do not match the {len(commands)} commands sent"
@@ -262,7 +263,7 @@ class _Reply(msgspec.Struct):
 class _CommandError(Exception):
     """The switch rejected a request."""
 
-    def __init__(self, error: _RpcError) -> None:
+    def __init__(self, error: _RpcError, secrets: Sequence[str]) -> None:
         self._code = error.code
         self._text = error.message or f"error {error.code}"
         # The entry of the command that failed has its errors; the message repeats all commands.
@@ -270,6 +271,7 @@ class _CommandError(Exception):
             if isinstance(item, dict) and item.get("errors"):
                 self._text = "; ".join(map(str, item["errors"]))
                 break
+        self._text = without_secrets(self._text, secrets)
         super().__init__(self._text)
 
     def failure(self, command: str) -> SourceFailure:

@@ -15,6 +15,7 @@ from fabmon.fabric.model import Host
 from fabmon.feeds.errors import BadTrust, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.openconfig import Keys
+from fabmon.secret_files import without_secrets
 from fabmon.trusted_certificates import read_certificates
 
 _PORT = 9339
@@ -81,7 +82,7 @@ class GnmiClient:
             # A CapabilityRequest without extensions is empty.
             return bytes(await call(b"", metadata=self._metadata, timeout=_REPLY_S))
         except AioRpcError as error:
-            raise error_of(error) from None
+            raise self._error(error) from None
 
     async def subscribe(
         self, paths: Sequence[str], sample_s: float | None, encoding: str
@@ -97,13 +98,18 @@ class GnmiClient:
             while isinstance(reply := await call.read(), bytes):
                 yield reply
         except AioRpcError as error:
-            raise error_of(error) from None
+            raise self._error(error) from None
         finally:
             call.cancel()
 
     async def close(self) -> None:
         """End the connection."""
         await self._channel.close()
+
+    def _error(self, error: Any) -> NodeError:
+        """The NodeError for a status of gRPC."""
+        secrets = [value for key, value in self._metadata if key == "password"]
+        return error_of(error.code().name, without_secrets(str(error.details() or ""), secrets))
 
 
 def _request(paths: Sequence[str], sample_s: float | None, encoding: str) -> Any:
@@ -175,9 +181,8 @@ def typed_value(typed: Any) -> Any:
     return None
 
 
-def error_of(error: Any) -> NodeError:
-    """The NodeError for a status of gRPC."""
-    code, text = error.code().name, str(error.details() or "")
+def error_of(code: str, text: str) -> NodeError:
+    """The NodeError for a status of gRPC, and what is said of it."""
     if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return LoginRefused(f"the device refuses: {text or code}")
     if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):

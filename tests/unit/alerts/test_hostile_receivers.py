@@ -143,6 +143,11 @@ async def test_what_a_receiver_quotes_of_its_address_and_the_token_is_not_logged
     head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body)
     said = await refusal(receiver, "/hook/T0/S3CRET?key=K3Y", head + body)
     assert said == "HTTP 404 Cannot POST … with …, nor …"
+    token.write_text("fabmon:P4SSWORD\n")
+    receiver = WebhookReceiver(url="http://127.0.0.1", password_file=str(token))
+    body = b"P4SSWORD is not that of fabmon"
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body)
+    assert await refusal(receiver, "/", head + body) == "HTTP 404 … is not that of fabmon"
 
 
 @pytest.mark.parametrize("resets", [False, True])

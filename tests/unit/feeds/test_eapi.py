@@ -278,6 +278,15 @@ async def test_a_reply_without_end_is_rejected(
     assert isinstance(await error_of(transport, served.host()), Misbehaved)
 
 
+async def test_a_switch_that_quotes_the_password_does_not_show_it(
+    served: Served, transport: EapiTransport
+) -> None:
+    error = {"code": 1005, "message": "no privilege for fabmon with pa:ss"}
+    served.reply = lambda request: {"error": error}
+    said = str(await error_of(transport, served.host()))
+    assert said == "show interfaces: no privilege for fabmon with …"
+
+
 async def test_more_interfaces_than_any_chassis_has_are_refused_before_a_hello_is_made(
     served: Served, transport: EapiTransport
 ) -> None:

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -519,7 +520,7 @@ async def test_the_login_goes_over_tls_only(served: Served, tmp_path: Path) -> N
     session = await served.session(secret=str(secret), tls=str(certificate))
     await heard(session, "phy_rx_bytes")
     wrong = tmp_path / "wrong"
-    wrong.write_text("monitor:wrong")
+    wrong.write_text("monitor:gu3ss")
     wrong.chmod(0o600)
     session = await served.session(secret=str(wrong), tls=str(certificate))
     with pytest.raises(LoginRefused, match="wrong user or password"):
@@ -530,6 +531,14 @@ async def test_the_login_goes_over_tls_only(served: Served, tmp_path: Path) -> N
         await served.session(tls="insecure")
     with pytest.raises(NodeError):
         await heard(await served.session(secret=str(secret), tls="yes"), "phy_rx_bytes")
+
+
+def test_a_device_that_quotes_the_password_does_not_show_it() -> None:
+    code = SimpleNamespace(name="UNAUTHENTICATED")
+    status = SimpleNamespace(code=lambda: code, details=lambda: "monitor/S3CRET is refused")
+    client = GnmiClient(None, [("username", "monitor"), ("password", "S3CRET")])
+    said = str(client._error(status))
+    assert said == "the device refuses: monitor/… is refused"
 
 
 async def test_a_device_that_is_not_there_says_so(served: Served) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from fabmon.feeds.access import read_secret
 from fabmon.feeds.errors import BadSecret
+from fabmon.feeds.http_client import basic_authorization
+from fabmon.secret_files import secrets_in, without_secrets
 
 
 def secret(path: Path, data: bytes, mode: int = 0o600) -> Path:
@@ -31,6 +33,24 @@ def test_a_tilde_in_the_path_is_expanded(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", str(tmp_path))
     secret(tmp_path / "token", b"s3cret\n")
     assert read_secret("~/token") == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("authorization", "said"),
+    [
+        ("Bearer T0KEN", "no T0KEN here"),
+        (basic_authorization("monitor:S3:CRET"), "no S3:CRET here"),
+        (basic_authorization("monitor:S3CRET"), "no bW9uaXRvcjpTM0NSRVQ= here"),
+        ("Basic a-token-of-UFM", "no a-token-of-UFM here"),
+    ],
+)
+def test_what_a_server_quotes_of_a_secret_is_left_out(authorization: str, said: str) -> None:
+    assert without_secrets(said, secrets_in(authorization)) == "no … here"
+
+
+def test_words_that_a_short_secret_is_part_of_stay() -> None:
+    assert without_secrets("a login", secrets_in(basic_authorization("monitor:log"))) == "a login"
+    assert without_secrets("a login", secrets_in("")) == "a login"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
