@@ -360,15 +360,18 @@ class SeriesTable:
         gone = set(np.flatnonzero(self._misses[: self._size] >= _MAX_MISSES).tolist())
         if not gone:
             return
+        of_block: dict[BlockKey, set[int]] = {}
         for slot in gone:
             self._misses[slot] = 0
             self._free.append(slot)
-            target, name = self._block_keys[self._block_of[slot]]
+            of_block.setdefault(self._block_keys[self._block_of[slot]], set()).add(slot)
             self._block_of[slot] = self._metric_of[slot] = 0
-            self._counts[target] -= 1
+        for (target, name), slots in of_block.items():
+            self._counts[target] -= len(slots)
             block = self._blocks.get(target, {}).get(name)
             if block is not None:
-                block.drop(slot)
+                # All at once: a block goes through all of its series.
+                block.drop(slots)
                 self.changed.add(target)
                 if block.is_empty:
                     del self._blocks[target][name]

@@ -6,7 +6,7 @@ to ports once, and the mapping is used for every page with the same series.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -118,10 +118,10 @@ class AgentBlock(_Block):
         self._ports.setdefault(key, (series.port, series.kind))
         self._cells.setdefault(key, {})[series.metric] = (slot, series.factor)
 
-    def drop(self, slot: int) -> None:
-        """Remove a series."""
+    def drop(self, slots: Set[int]) -> None:
+        """Remove the series in some slots."""
         for key, cells in list(self._cells.items()):
-            left = {name: cell for name, cell in cells.items() if cell[0] != slot}
+            left = {name: cell for name, cell in cells.items() if cell[0] not in slots}
             self._cells[key] = left
             if not left:
                 del self._cells[key], self._ports[key]
@@ -159,9 +159,10 @@ class PageBlock(_Block):
         self._series[slot] = (name, tuple(sorted(labels.items())))
         self._is_settled = False
 
-    def drop(self, slot: int) -> None:
-        """Remove a series."""
-        self._series.pop(slot, None)
+    def drop(self, slots: Set[int]) -> None:
+        """Remove the series in some slots."""
+        for slot in slots:
+            self._series.pop(slot, None)
         self._is_settled = False
 
     def settle(self, values: Floats) -> None:
