@@ -312,6 +312,11 @@ class SeriesTable:
         assert isinstance(message, Hello)
         return message
 
+    def refusal(self, target: str) -> str:
+        """Why nothing is read of a target; empty where all is well. Call `settle` first."""
+        refusals = (block.refusal for _, block in self._ordered(target))
+        return next(filter(None, refusals), "")
+
     def settle(self) -> None:
         """Interpret the series that were added; afterwards `changed` is complete."""
         if self.changed:

@@ -16,7 +16,7 @@ from fabmon.fabric.names import natural
 from fabmon.feeds.prometheus.metric_names import AgentSeries
 from fabmon.feeds.scrape.exporter_tables import ExporterTables
 from fabmon.feeds.scrape.page_reader import Indices, PageArithmetic
-from fabmon.feeds.scrape.port_mapping import map_page
+from fabmon.feeds.scrape.port_mapping import PageTooLarge, map_page
 from fabmon.feeds.scrape.text_format import Floats, SeriesName
 
 LabelledSeries = tuple[str, tuple[tuple[str, str], ...]]
@@ -75,11 +75,13 @@ class _Block:
 
     `slots` are those of all its series. `picked` has the slot of each value, whose factor to the
     unit of the catalog is in `factors`. `refresh_s` is how long its exporter may repeat values,
-    `notes` are sentences on what it does not show.
+    `notes` are sentences on what it does not show. `refusal` is why nothing is read of it, empty
+    where all is well.
     """
 
     refresh_s = 0.0
     notes: tuple[str, ...] = ()
+    refusal = ""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -173,7 +175,14 @@ class PageBlock(_Block):
         order = sorted(self._series, key=lambda slot: self._series[slot])
         self.slots = np.array(order, np.intp)
         series = tuple(self._series[slot] for slot in order)
-        page = self._interpreter.interpret(series, values[self.slots])
+        try:
+            page = self._interpreter.interpret(series, values[self.slots])
+        except PageTooLarge as error:
+            # Of one node: the others go on, and so does this one when its series change.
+            self.refusal, self.objects, self._arithmetic = str(error), [], None
+            self.picked, self.factors = np.empty(0, np.intp), np.empty(0)
+            return
+        self.refusal = ""
         self.source = page.exporter or "exporter"
         self.objects = list(page.objects)
         self.refresh_s, self.notes = page.refresh_s, page.notes

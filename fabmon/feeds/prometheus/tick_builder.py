@@ -70,6 +70,10 @@ class TickBuilder:
     def _hello(self, target: str) -> Hello | None:
         """The hello of a target; None if it is refused."""
         self.refused.pop(target, None)
+        refusal = self._table.refusal(target)
+        if refusal:
+            self.refused[target] = refusal
+            return None
         limits = self._limits.setdefault(target, HelloLimits(Host(name=target, via="exporters")))
         try:
             hello = self._table.hello(target, self._about, self._every)

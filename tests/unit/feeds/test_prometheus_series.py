@@ -15,10 +15,12 @@ from fabmon.fabric.wire.messages import Frame, check
 from fabmon.feeds.prometheus import responses
 from fabmon.feeds.prometheus.client import PrometheusAccess
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
+from fabmon.feeds.prometheus.queries import QueryRound
 from fabmon.feeds.prometheus.responses import BadAccess, NotPrometheus, QueryRefused
 from fabmon.feeds.prometheus.series_selection import SeriesSelection, parse_label, parse_matchers
 from fabmon.feeds.prometheus.series_table import SeriesTable, without_port
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
+from fabmon.feeds.prometheus.tick_builder import TickBuilder
 from fabmon.feeds.scrape.page_coverage import names_coverage
 
 METRICS = known_metrics()
@@ -130,6 +132,30 @@ def test_a_page_is_mapped_by_its_exporters_table() -> None:
         "ib_tx_bytes": 4_000_000_000,
         "ib_rate_bps": 400_000_000_000,
     }
+
+
+def test_a_page_of_too_many_ports_is_refused_and_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The exporter of one node with 16,385 ports ended the run for all nodes."""
+    monkeypatch.setattr("fabmon.feeds.scrape.port_mapping._MAX_PORTS", 2)
+    monkeypatch.setattr("fabmon.feeds.prometheus.series_table._MAX_MISSES", 1)
+    rounds = Rounds()
+    builder = TickBuilder(rounds.table, 1.0, {})
+    sent = "node_infiniband_port_data_transmitted_bytes_total"
+
+    def hellos(ports: int) -> list[str]:
+        devices = [key("bad:9100", device=f"mlx5_{number}", port="1") for number in range(ports)]
+        good = key("good:9100", device="mlx5_0", port="1")
+        rounds.at({sent: dict.fromkeys([*devices, good], 4e9)})
+        read_s = dict.fromkeys([("bad", "bad:9100"), ("good", "good:9100")], float(rounds.clock))
+        made, _ = builder.build(QueryRound(0.0, read_s, frozenset(), {}, {}))
+        return [target for target, _ in made]
+
+    assert hellos(3) == ["good"]
+    assert builder.refused == {"bad": "more than 2 ports"}
+    assert "bad" in [target for _ in range(3) for target in hellos(2)]
+    assert builder.refused == {}
 
 
 def test_ports_and_brackets_are_removed_from_names() -> None:
