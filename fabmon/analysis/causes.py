@@ -126,7 +126,7 @@ def detectors(t: Thresholds, model: BottleneckModel) -> tuple[Detector, ...]:
         degraded_link.DegradedLinks(t.link_health, damage),
         partial(error_burst.error_bursts, damage=damage),
         partial(
-            ecmp_collision.ecmp_collisions, model=model, is_polarized=polarization.is_polarized
+            ecmp_collision.ecmp_collisions, model=model, polarized_use=polarization.polarized_use
         ),
         partial(polarization.polarization, model=model),
         partial(oversubscription.oversubscription, model=model),

@@ -61,18 +61,18 @@ _BY_ROUTING = {
 def ecmp_collisions(
     inputs: DetectorInput,
     model: BottleneckModel,
-    is_polarized: Callable[[DetectorInput, Bottleneck, ModelThresholds], bool],
+    polarized_use: Callable[[DetectorInput, Bottleneck, ModelThresholds], object | None],
 ) -> Iterator[Condition]:
     """One condition for each link that holds flows while its group has room.
 
-    Links for which `is_polarized` is true are left to the detector of polarization. A link may have
+    Links of groups with a `polarized_use` are left to the detector of polarization. A link may have
     a group for each set of destinations; the group that loses most is reported.
     """
     done: set[int] = set()
     shared = np.array([each.row for each in model.bottlenecks(inputs)], np.intp)
     for found in model.bottlenecks(inputs):
         is_link = found.place is Place.LINK and found.row not in done
-        if is_link and not is_polarized(inputs, found, model.t):
+        if is_link and polarized_use(inputs, found, model.t) is None:
             done.add(found.row)
             yield _condition(inputs, found, shared, model.t)
 

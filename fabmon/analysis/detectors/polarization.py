@@ -24,7 +24,7 @@ from fabmon.fabric.flows.possible_ends import possible_ends
 from fabmon.fabric.names import natural
 from fabmon.fabric.port_arrays import NONE
 from fabmon.fabric.snapshot import Floats
-from fabmon.fabric.topology.leaves import Rows
+from fabmon.fabric.topology.leaves import Mask, Rows
 from fabmon.fabric.wording import rounded_percent
 
 CAUSE = Cause(
@@ -63,19 +63,17 @@ CAUSE = Cause(
     family="group",
 )
 
-_NEVER = 1e-6
-"""Probability below which only a bound is printed: no model of hashing is exact so far out."""
-
 
 def polarization(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Condition]:
     """One condition for each switch whose flows use too few links, one of which is full, or has no
     room while it is certain that they use so few."""
     done: set[str] = set()
     for found in (*model.bottlenecks(inputs), *_without_room(inputs, model)):
-        is_link = found.place is Place.LINK and found.group.node not in done
-        if is_link and is_polarized(inputs, found, model.t):
-            done.add(found.group.node)
-            yield _condition(inputs, found, model.t)
+        if found.place is Place.LINK and found.group.node not in done:
+            use = polarized_use(inputs, found, model.t)
+            if use is not None:
+                done.add(found.group.node)
+                yield _condition(inputs, found, use, model.t)
 
 
 def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bottleneck]:
@@ -89,59 +87,13 @@ def _without_room(inputs: DetectorInput, model: BottleneckModel) -> Iterator[Bot
     for each in model.candidates(inputs):
         if each.group is None or each.group.is_inward or each.util.min() < t.nearly:
             continue
-        found = Bottleneck(
-            Place.LINK, each, lasted_ticks=len(each.util), peak_util=float(each.util.max())
-        )
-        used, unused = _used_and_unused(each.level, t)
+        flows = inputs.once(_flows, each.group, t)
+        use = _Use(each.level, _used(each.level, t), flows)
+        used = each.level[use.used]
         is_even = len(used) > 1 and used.min() > t.nearly * used.max()
-        is_in_service = not is_even or unused.max(initial=0.0) > t.nothing
-        senders = inputs.once(_flows, each.group, t).senders
-        if is_in_service and _probability(each.level, senders, t) < t.chance:
-            yield found
-
-
-def is_polarized(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> bool:
-    """Whether random hashing does not explain how few links the flows of a link's group use.
-
-    Only of a leaf's uplinks, and where it hashes: forwarding tables may send many flows over few
-    links.
-    """
-    group = found.group
-    if group.is_inward or not group.is_leaf or not group.routing.may_hash:
-        return False
-    used, unused = _used_and_unused(found.link.level, t)
-    flows = inputs.once(_flows, group, t)
-    level, ticks = _level_when_full(inputs, found, t)
-    now = int(take_part(sent_and_received(inputs, group.ends, ticks)[0][:, 0], t).sum())
-    # Half of the queue pairs may be silent, and those of a sender that waits for the others are.
-    many = max(flows.senders, flows.least * now // (2 * max(flows.senders, 1)))
-    return len(used) <= len(unused) and _probability(level, many, t) < t.chance
-
-
-def _level_when_full(
-    inputs: DetectorInput, found: Bottleneck, t: ModelThresholds
-) -> tuple[Floats, int]:
-    """[links of the group] utilisation in the last tick in which a link of it was as full as it
-    ever was, NaN of those that are down, and the ticks since, that one included: a mean counts
-    links that are used before or after."""
-    util, rows = found.link.util, found.group.rows
-    ticks = int(np.argmax(util[::-1] >= t.nearly * util.max())) + 1
-    level = without_nan(inputs.leaving(rows, ticks)[:, 0] / inputs.link_lines_bps(rows))
-    return np.where(np.isfinite(found.link.level), level, np.float32(np.nan)), ticks
-
-
-def _used_and_unused(level: Floats, t: ModelThresholds) -> tuple[Floats, Floats]:
-    """The utilisation of the links of a group that are up, of those that carry a notable part of
-    its traffic and of the others."""
-    up = level[np.isfinite(level)]
-    is_used = up > t.some * up.max(initial=0)
-    return up[is_used], up[~is_used]
-
-
-def _probability(level: Floats, flows: int, t: ModelThresholds) -> float:
-    """That so many flows, hashed at random, use so few links of a group, 0 to 1."""
-    used, unused = _used_and_unused(level, t)
-    return occupied_at_most(len(used), flows, len(used) + len(unused))
+        if use.chance(flows.senders) < t.chance and not (is_even and use.may_be_all(t)):
+            peak = float(each.util.max())
+            yield Bottleneck(Place.LINK, each, lasted_ticks=len(each.util), peak_util=peak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +104,54 @@ class _Flows:
     senders: int
     least: int
     which: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Which links of a group its flows use: `level` [links] is the utilisation, NaN of those that
+    are down, `used` [links] those with a notable part of the traffic."""
+
+    level: Floats
+    used: Mask
+    flows: _Flows
+
+    def chance(self, flows: int) -> float:
+        """The probability that so many flows, hashed at random, use so few links, 0 to 1."""
+        links = int(np.isfinite(self.level).sum())
+        return occupied_at_most(int(self.used.sum()), flows, links)
+
+    def may_be_all(self, t: ModelThresholds) -> bool:
+        """Whether the others carry nothing at all: a hash leaves them some small flows."""
+        return bool(np.fmax.reduce(self.level[~self.used], initial=0) <= t.nothing)
+
+
+def _used(level: Floats, t: ModelThresholds) -> Mask:
+    """[links]: whether a link carries a notable part of the traffic."""
+    used: Mask = level > t.some * np.fmax.reduce(level, initial=0)
+    return used
+
+
+def polarized_use(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> _Use | None:
+    """How few links the flows of a link's group use, in the last tick in which a link of it was as
+    full as it ever was: a mean counts links that are used before or after. None where random
+    hashing explains it.
+
+    Only of a leaf's uplinks, and where it hashes: forwarding tables may send many flows over few
+    links.
+    """
+    group, util, mean = found.group, found.link.util, found.link.level
+    if group.is_inward or not group.is_leaf or not group.routing.may_hash:
+        return None
+    ticks = int(np.argmax(util[::-1] >= t.nearly * util.max())) + 1
+    level = without_nan(inputs.leaving(group.rows, ticks)[:, 0] / inputs.link_lines_bps(group.rows))
+    level = np.where(np.isfinite(mean), level, np.float32(np.nan))
+    flows = inputs.once(_flows, group, t)
+    use = _Use(level, _used(level, t), flows)
+    now = int(take_part(sent_and_received(inputs, group.ends, ticks)[0][:, 0], t).sum())
+    # Half of the queue pairs may be silent, and those of a sender that waits for the others are.
+    many = max(flows.senders, flows.least * now // (2 * max(flows.senders, 1)))
+    are_few = 2 * _used(mean, t).sum() <= found.links
+    return use if are_few and use.chance(many) < t.chance else None
 
 
 def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Flows:
@@ -166,11 +166,11 @@ def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Fl
     own = np.flatnonzero(node == node[group.rows[0]])
     sent = sent_and_received(inputs, nics, TICKS)[0].sum(axis=1)
     carried, enters, leaves = (
-        float(np.nan_to_num(of(rows, TICKS)).sum())
-        for of, rows in (
-            (inputs.leaving, group.rows),
-            (inputs.entering, own),
-            (inputs.leaving, own),
+        float(without_nan(rates).sum())
+        for rates in (
+            inputs.leaving(group.rows, TICKS),
+            inputs.entering(own, TICKS),
+            inputs.leaving(own, TICKS),
         )
     )
     senders = take_part(sent, t)
@@ -186,91 +186,68 @@ def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Fl
     over &= np.isin(table.src, nics)
     ports = len(snapshot.fabric.ports)
     pairs, count = np.unique(table.src[over] * ports + table.dst[over], return_counts=True)
-    fewest = np.full(ports, 1, np.intp)
-    src, first = np.unique(pairs // ports, return_index=True)
-    if len(src):
-        fewest[src] = (np.minimum.reduceat(count, first) + 1) // 2
+    fewest = np.full(ports, np.inf)
+    np.minimum.at(fewest, pairs // ports, (count + 1) // 2)
+    fewest[np.isinf(fewest)] = 1
     return _Flows(least, int(np.sort(fewest[nics])[:least].sum()), np.flatnonzero(over))
 
 
-def _source_ports(inputs: DetectorInput, which: Rows) -> tuple[int, int]:
-    """The UDP source ports of some queue pairs, and the number of these that a hash of NICs and
-    ports can distinguish; 0 where not known."""
-    table = inputs.snapshot.connections.flows_if_quick
+def _of_source_ports(inputs: DetectorInput, which: Rows) -> tuple[str, str]:
+    """What UDP source ports say of some queue pairs, to follow a sentence, and what to do: at the
+    senders where these have one, at the switch where they have many."""
+    table, pairs = inputs.snapshot.connections.flows_if_quick, len(which)
     if not table or not (table.sport[which] > 0).all():
-        return 0, 0
-    hashed = np.stack((table.src[which], table.dst[which], table.sport[which]))
-    return table.distinct_sports(which), np.unique(hashed, axis=1).shape[1]
-
-
-def _advice(pairs: int, sports: int, distinct: int) -> str:
-    """What to do: at the senders where their queue pairs have one UDP source port, at the switch
-    where they have many."""
+        return "", CAUSE.advice
+    sports = table.distinct_sports(which)
     if sports == 1 < pairs:
-        return (
+        return "; all queue pairs have one UDP source port", (
             f"All {pairs} queue pairs have one UDP source port, as of NVSHMEM or old drivers: give"
             " each a source port or flow label of its own, or use E-ECMP on the queue pair."
         )
-    if sports and 2 * distinct >= pairs:
-        return (
+    hashed = np.stack((table.src[which], table.dst[which], table.sport[which]))
+    if sports and 2 * np.unique(hashed, axis=1).shape[1] >= pairs:
+        return "", (
             f"The {pairs} queue pairs have {sports} UDP source ports, so the senders are not"
             " the reason: check that the switch hashes the source port, and give the tiers"
             " different hash seeds, or use E-ECMP on the queue pair."
         )
-    return CAUSE.advice
+    return "", CAUSE.advice
 
 
-def _in_service(level: Floats, t: ModelThresholds) -> str:
-    """Why the unused links may carry nothing at all: a hash leaves them some small flows."""
-    if _used_and_unused(level, t)[1].max(initial=0.0) > t.nothing:
-        return ""
-    return " Or the unused uplinks are drained, or have no route."
-
-
-def _condition(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) -> Condition:
-    structure, node, level = (
-        inputs.structure,
-        found.group.node,
-        _level_when_full(inputs, found, t)[0],
-    )
-    order = found.group.rows[np.argsort(-np.nan_to_num(level), kind="stable")]
-    known = inputs.once(_flows, found.group, t)
-    flows, pairs = known.least, len(known.which)
-    sports, distinct = _source_ports(inputs, known.which)
+def _condition(
+    inputs: DetectorInput, found: Bottleneck, use: _Use, t: ModelThresholds
+) -> Condition:
+    node, count, flows = found.group.node, int(use.used.sum()), use.flows
     # Else it depends on how many of the queue pairs carry traffic.
-    is_sure = _probability(level, known.senders, t) < t.chance
-    odds = _odds(_probability(level, flows, t))
-    count = len(_used_and_unused(level, t)[0])
-    used = sorted((structure.fabric.ports[row].label for row in order[:count]), key=natural)
+    is_sure = use.chance(flows.senders) < t.chance
+    many = f"{flows.least} or more flows" if is_sure else f"up to {len(flows.which)} queue pairs"
+    odds = f"under 1 in {round(1 / t.chance):,}"
+    order = found.group.rows[np.argsort(-np.nan_to_num(use.level), kind="stable")]
+    labels = (inputs.structure.fabric.ports[row].label for row in order[:count])
     lose = f" and lose {causes.loss(found)}"
     if not found.lost:
         lose = f", uneven by {rounded_percent(found.imbalance)}, and what they lose is not known"
+    sports, advice = _of_source_ports(inputs, flows.which)
+    drained = " Or the unused uplinks are drained, or have no route." * use.may_be_all(t)
     return CAUSE.condition(
         severity="" if found.lost and is_sure else WARNING,
         subject=f"{node}/uplinks",
         rows=order.tolist(),
         text=(
-            f"{f'{flows} or more flows' if is_sure else f'up to {pairs} queue pairs'}"
-            f" of {node} use {count} of {found.links} uplinks ({', '.join(used)}){lose}"
-            f" (chance{'' if is_sure else f' if {flows} of them send'}: {odds})"
-            f"{'; all queue pairs have one UDP source port' if sports == 1 < pairs else ''}"
+            f"{many} of {node} use {count} of {found.links} uplinks"
+            f" ({', '.join(sorted(labels, key=natural))}){lose}"
+            f" (chance{'' if is_sure else f' if {flows.least} of them send'}: {odds}){sports}"
         ),
         evidence=(
-            Evidence("flows, at least", flows, "flows"),
+            Evidence("flows, at least", flows.least, "flows"),
             Evidence("links used", count, f"of {found.links}"),
             Evidence("chance", odds),
             Evidence("group links", found.links, "links"),
-            *causes.hashing(inputs.snapshot, found, flows),
+            *causes.hashing(inputs.snapshot, found, flows.least),
             *causes.evidence(inputs, found),
         ),
-        advice=f"{_advice(pairs, sports, distinct)}{_in_service(level, t)}",
+        advice=f"{advice}{drained}",
         lost=found.lost,
         lost_is_upper_bound=found.is_upper_bound,
         unseen="" if found.lost else "which ports share the links, and what they lose",
     )
-
-
-def _odds(probability: float) -> str:
-    """`1 in 12,345`."""
-    is_bound = probability < _NEVER
-    return f"{'under ' if is_bound else ''}1 in {round(1 / max(probability, _NEVER)):,}"
