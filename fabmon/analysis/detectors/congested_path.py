@@ -22,8 +22,8 @@ from fabmon.analysis.evidence.detector_input import (
 )
 from fabmon.analysis.evidence.flow_control import CREDITS, PAUSE
 from fabmon.analysis.evidence.pause_graph import pause_graph
-from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, senders_place
-from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
+from fabmon.analysis.evidence.senders_place import senders_place
+from fabmon.analysis.fabric_structure import FabricStructure, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.model.bottlenecks import BottleneckModel
@@ -50,8 +50,8 @@ CAUSE = Cause(
         " only where receivers without these have model.half of all marks. Pause and missing"
         " credits do not count at all where one such receiver, not merely full or slower, is"
         " known, nor for fewer than model.several beside a full or slower NIC or traffic to"
-        " one that is not watched. Its place is a leaf where nine tenths of the signs are behind"
-        " it, else a host, a rail, or the paths between hosts."
+        " one that is not watched. Its place is a leaf where all but model.some of the signs"
+        " are behind it, else a host, a rail, or the paths between hosts."
     ),
     inputs=(
         "RDMA counters of the hosts, or pause; LLDP, a plan or neighbours, to know the leaf of each"
@@ -101,14 +101,14 @@ class CongestedPaths:
         self._sums = np.clip(self._sums + step, 0, 2 * t.flags)
         self._is_open = self._sums >= np.where(self._is_open, t.ends, t.flags)
         senders = np.flatnonzero(self._is_open & structure.is_rail)
-        by_pause = bool(len(senders)) and bool((seen.waits[senders] > 0).mean() > 0.5)
-        are_enough = by_pause or (len(senders) > 1 and len(receivers))
-        if not len(senders) or not are_enough:
-            self._subject = self._subject if len(senders) else ""
+        if not len(senders):
+            self._subject = ""
             return
-        found = _condition(inputs, seen, senders, receivers, by_pause, self._subject)
-        self._subject = found.subject
-        yield found
+        by_pause = bool((seen.waits[senders] > 0).mean() > 0.5)
+        if by_pause or (len(senders) > 1 and len(receivers)):
+            found = _condition(inputs, seen, senders, receivers, by_pause, self._subject, t)
+            self._subject = found.subject
+            yield found
 
     def _unexplained(self, inputs: DetectorInput, seen: HostSigns) -> tuple[Floats, Rows]:
         """[ports] the signs of senders that no receiver explains, NaN of those that send nothing or
@@ -138,7 +138,8 @@ class CongestedPaths:
             few = int(waits.sum()) < t.several
             if explained.any() or (few and (full.any() or self._may_wait_elsewhere(inputs, waits))):
                 sends[waits] = -t.veto
-        elif not _are_enough(sends[marked], t):
+        # Fewer than many are background, unless two are clear.
+        elif marked.sum() < t.several and (sends[marked] >= 2 * t.veto).sum() < 2:
             sends[marked] = -t.veto
         return sends, np.flatnonzero(unexplained)
 
@@ -170,11 +171,6 @@ class CongestedPaths:
         return found & ~inputs.structure.is_switch
 
 
-def _are_enough(signs: Floats, t: ModelThresholds) -> bool:
-    """Whether senders with CNPs are more than background: many, or two that are clear."""
-    return len(signs) >= t.several or int((signs >= 2 * t.veto).sum()) > 1
-
-
 def _condition(
     inputs: DetectorInput,
     seen: HostSigns,
@@ -182,51 +178,44 @@ def _condition(
     receivers: Rows,
     by_pause: bool,
     subject: str,
+    t: ModelThresholds,
 ) -> Condition:
     structure = inputs.structure
     active = int(np.isfinite(seen.sends).sum())
     signs = np.fmax(without_nan(seen.cnps), without_nan(seen.waiting))
-    place, where = senders_place(inputs, senders, signs, receivers, without_nan(seen.marks))
+    marks = without_nan(seen.marks)
+    place, where = senders_place(inputs, senders, signs, receivers, marks, 1 - t.some)
     others = np.flatnonzero(seen.sends <= 0)
     sent = inputs.mean_sent
     usual = median(sent[others]) if len(others) else float("nan")
     own = float(sent[senders].mean())
     lost = max(0.0, 1.0 - own / usual) if usual > 0 else 0.0
-    waits = float(without_nan(seen.waiting[senders]).max())
+    waits, cnps = (float(without_nan(of[senders]).max()) for of in (seen.waiting, seen.cnps))
     if by_pause:
         lost = max(lost, waits)
     # Only the switch counts that a receiver gives it no credits.
     has_credits = by_pause and bool(np.isfinite(inputs.window("stall")[senders]).any())
     waiting = "without credits" if has_credits else "paused"
-    how = (
-        f"{waiting} up to {rounded_percent(waits)} of the time with traffic"
-        if by_pause
-        else "slowed by CNPs"
-    )
-    by_what = "by hash, by too few links" + (
-        ", by a slow link or by a slow receiver" if has_credits else " or by a slow link"
-    )
-    slowed_by = "CNPs" if not by_pause else CREDITS if has_credits else PAUSE
+    how = f"{waiting} up to {rounded_percent(waits)} of the time with traffic"
+    slow = ", by a slow link or by a slow receiver" if has_credits else " or by a slow link"
     are = "is" if len(senders) == 1 else "are"
     return CAUSE.condition(
         subject=subject or place,
         rows=senders.tolist(),
         text=(
-            f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are} {how}, and"
-            f" no receiver explains it: a queue {where}; whether {by_what} is not observable"
-            " from hosts"
+            f"{len(senders)} of {active} senders ({structure.labels(senders, 3)}) {are}"
+            f" {how if by_pause else 'slowed by CNPs'}, and no receiver explains it: a queue"
+            f" {where}; whether by hash, by too few links{slow} is not observable from hosts"
         ),
         evidence=(
             Evidence("slowed senders", len(senders), f"of {active}"),
-            Evidence("slowed by", slowed_by),
-            Evidence(
-                "CNPs per Gbit, at most", round(float(without_nan(seen.cnps[senders]).max()), 1)
-            ),
+            Evidence("slowed by", ("CNPs", PAUSE, CREDITS)[by_pause + has_credits]),
+            Evidence("CNPs per Gbit, at most", round(cnps, 1)),
             Evidence.percent(f"time with traffic {waiting}, at most", waits),
             Evidence("receivers with marks", len(receivers), "ports"),
         ),
         lost=lost,
-        victims=tuple(structure.fabric.ports[row].id for row in receivers[:MAX_VICTIMS].tolist()),
+        victims=structure.ids(receivers.tolist()),
         unseen="the switches: the link itself, and why it is too small",
         unless=(Trait.LAST_HOP, Trait.MAKES_QUEUES),
     )
@@ -237,11 +226,7 @@ def _is_below_reporting_switches(inputs: DetectorInput) -> Mask:
     current."""
     structure, nodes = inputs.structure, inputs.structure.fabric.nodes
     fresh = has_values(inputs.window("tx_bps")[:, -math.ceil(STALE_READS) :])
-    reports = np.zeros(len(nodes) + 1, np.bool_)
-    reports[structure.node[structure.is_switch & fresh]] = True
-    reports[NONE] = False
-    names = {nodes[place].name for place in np.flatnonzero(reports).tolist()}
-    leaves = np.array([name in names for name in structure.leaves] + [False])
-    below: Mask = reports[np.append(structure.node, NONE)[structure.peer]]
-    below |= leaves[structure.leaf]
-    return below
+    reporting = np.unique(structure.node[structure.is_switch & fresh]).tolist()
+    names = {nodes[place].name for place in reporting}
+    reports: Mask = np.array([name in names for name in structure.leaves] + [False])
+    return reports[structure.leaf]

@@ -15,7 +15,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, count_ticks
 from fabmon.analysis.evidence.flow_control import uses_credits
-from fabmon.analysis.evidence.senders_place import MAX_VICTIMS, LastSeen, senders_place
+from fabmon.analysis.evidence.senders_place import LastSeen, senders_place
 from fabmon.analysis.evidence.usual_level import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
@@ -82,7 +82,7 @@ _SIMILAR = 0.5
 
 _AT_ONE_NODE = 0.9
 """Share of the lost packets, 0 to 1, that one leaf or host sends or receives where the reason is a
-cable of it."""
+cable of it, and that are behind one leaf where a finding names it."""
 
 _ALONE = 1.5
 """Share of the lost packets of one leaf over that of any other from which on both directions of it
@@ -140,7 +140,7 @@ def packet_losses(
     if _share_at_one_node(inputs, lost, missed) < _AT_ONE_NODE:
         return
     structure, worst = inputs.structure, float(level[senders].max())
-    subject, where = senders_place(inputs, senders, level, receivers, misses)
+    subject, where = senders_place(inputs, senders, level, receivers, misses, _AT_ONE_NODE)
     if len(senders) == 1:
         subject = structure.fabric.ports[int(senders[0])].id
     has_credits = all(uses_credits(structure.fabric.ports[row]) for row in senders.tolist())
@@ -158,7 +158,7 @@ def packet_losses(
             Evidence("receivers of packets out of order", len(receivers), "ports"),
         ),
         advice=loss_advice(has_credits=has_credits),
-        victims=tuple(structure.ids(receivers[:MAX_VICTIMS].tolist())),
+        victims=structure.ids(receivers.tolist()),
         unseen="the link, and whether packets are damaged, dropped or overtaken by others",
         unless=(Trait.OF_LINK, Trait.LAST_HOP, Trait.FULL_LINK_OF_GROUP, Trait.FULL_GROUP),
     )

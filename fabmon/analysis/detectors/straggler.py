@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
-from fabmon.analysis.evidence.senders_place import MAX_VICTIMS
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import median
@@ -214,8 +213,6 @@ def _condition(
             Evidence.percent("the others' traffic, of line rate", level),
         ),
         lost=min(1.0, len(late) * late_s / period_s),
-        victims=tuple(
-            ports[int(structure.rails_of_hosts[each][0])].node for each in waiting[:MAX_VICTIMS]
-        ),
+        victims=[ports[int(structure.rails_of_hosts[each][0])].node for each in waiting],
         unseen="which hosts exchange data: it is inferred from equal traffic at the same times",
     )

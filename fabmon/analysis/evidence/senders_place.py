@@ -8,21 +8,20 @@ from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput
 from fabmon.analysis.fabric_structure import NONE, Rows
 from fabmon.fabric.snapshot import Floats
 
-MAX_VICTIMS = 64
-"""Receivers listed in a finding."""
-
-_ONE_LEAF = 0.9
-"""Share of the signs of trouble, 0 to 1, behind one leaf that locates it there."""
-
 
 def senders_place(
-    inputs: DetectorInput, senders: Rows, sent: Floats, receivers: Rows, received: Floats
+    inputs: DetectorInput,
+    senders: Rows,
+    sent: Floats,
+    receivers: Rows,
+    received: Floats,
+    most: float,
 ) -> tuple[str, str]:
     """Where their trouble is, as a subject and in a sentence, by the signs of it at senders and at
-    receivers [ports]: nine tenths of those of senders behind one leaf make it a path out of that
-    leaf, of receivers a path into it (detection.md section 3b)."""
-    source = _one_leaf(inputs, senders, sent)
-    target = _one_leaf(inputs, receivers, received)
+    receivers [ports]: `most` of those of senders, a share, behind one leaf make it a path out of
+    that leaf, of receivers a path into it (detection.md section 3b)."""
+    source = _one_leaf(inputs, senders, sent, most)
+    target = _one_leaf(inputs, receivers, received, most)
     if source and target and source != target:
         return f"{source} to {target}", f"between {source} and {target}"
     if source:
@@ -39,8 +38,8 @@ def senders_place(
     return "paths between hosts", "on their paths"
 
 
-def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
-    """The leaf behind which nearly all of some weight is; empty where there is none."""
+def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats, most: float) -> str:
+    """The leaf behind which `most` of some weight is, a share; empty where there is none."""
     structure = inputs.structure
     leaf = structure.leaf[rows]
     if not len(rows) or len(structure.leaves) < 2:
@@ -49,7 +48,7 @@ def _one_leaf(inputs: DetectorInput, rows: Rows, weight: Floats) -> str:
     total = float(weight[rows].sum())
     of_leaf = np.bincount(leaf[known], weights=weight[rows][known], minlength=1)
     best = int(np.argmax(of_leaf))
-    return structure.leaves[best] if total > 0 and of_leaf[best] >= _ONE_LEAF * total else ""
+    return structure.leaves[best] if total > 0 and of_leaf[best] >= most * total else ""
 
 
 class LastSeen:
