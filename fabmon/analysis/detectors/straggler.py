@@ -100,11 +100,11 @@ def stragglers(inputs: DetectorInput, t: ModelThresholds) -> Iterator[Condition]
         job = jobs.get(similar.tobytes())
         if job is None:
             job = jobs[similar.tobytes()] = _job(moved, lines, np.flatnonzero(similar))
-        late = list(_late_exchanges(job, int(np.searchsorted(job.hosts, host)), t))
+        evidence, late = _lateness(job, int(np.searchsorted(job.hosts, host)), t)
         begun = np.array([each.begun for each in late], np.bool_).reshape(-1, len(job.hosts))
         # Hosts that are as late each time, or nearly, are another job.
         are_others = 2 * begun.sum(axis=0) > len(late)
-        if are_others.sum() >= len(job.hosts) - 1 and _evidence(job, late, t) >= t.flags:
+        if evidence >= t.flags and are_others.sum() >= len(job.hosts) - 1:
             yield _condition(inputs, inputs.structure.rails_of_hosts[host], job, late)
 
 
@@ -139,52 +139,43 @@ def _job(moved: Floats, lines: Floats, hosts: Rows) -> _Job:
     return _Job(hosts, usual, before[-1], before[:-1])
 
 
-def _late_exchanges(job: _Job, place: int, t: ModelThresholds) -> Iterator[_LateOnce]:
-    """The exchanges that a host of a job begins late, or has not begun yet while the others go on.
+def _lateness(job: _Job, place: int, t: ModelThresholds) -> tuple[float, list[_LateOnce]]:
+    """The log-odds, 0 or more, that a host is the last of its job in half of the exchanges; and
+    those that it begins late, or has not begun yet while the others go on.
 
     All others may be silent before it begins, as in a ring: it has to move then what it lacked. A
     host that had no part in what they moved does not.
     """
-    after, own = 0, job.before[place]
+    hosts, own, late = len(job.hosts), job.before[place], list[_LateOnce]()
+    total, after = 0.0, 0
     goes_on = np.append(job.usual > t.busy, False)
+    is_quiet = np.diff(own) < t.quiet * job.usual
     begins = goes_on[:-1] & (np.diff(job.usual, prepend=np.float32(0)) > 0)
-    for first in np.flatnonzero(begins & (np.diff(own) < t.quiet * job.usual)).tolist():
-        if first < after:
-            continue
-        moved = own[first + 1 :] - own[first]
-        usual = job.usual_before[first + 1 :] - job.usual_before[first]
-        late = int(np.append(moved >= t.quiet * usual, True).argmax())
-        after = first + late
-        behind = float(usual[late - 1] - moved[late - 1])
-        late_ticks = late * behind / float(usual[late - 1])
-        at_least = behind / float(job.usual.max())
-        before = max(after - 1, first + 1)  # The last tick in which it was late.
-        begun = job.before[:, before] - job.before[:, first] >= t.quiet * usual[before - first - 1]
-        are_others = begun.sum() >= t.several * (~begun).sum()
-        # One tick, and a small part of one, are what samples at other instants make.
-        if are_others and (late > 1 or at_least >= t.quiet):
+    for first in np.flatnonzero(begins).tolist():
+        is_late = bool(is_quiet[first]) and first >= after
+        if is_late:
+            moved = own[first + 1 :] - own[first]
+            usual = job.usual_before[first + 1 :] - job.usual_before[first]
+            ticks = int(np.append(moved >= t.quiet * usual, True).argmax())
+            after = first + ticks
+            behind = float(usual[ticks - 1] - moved[ticks - 1])
+            before = max(after - 1, first + 1)  # The last tick in which it was late.
+            others = job.before[:, before] - job.before[:, first]
+            begun = others >= t.quiet * usual[before - first - 1]
             ends = after + int((~goes_on[after:]).argmax())
             since = job.before[:, after : ends + 1] - job.before[:, after : after + 1]
             caught_up = float((since[place] - np.median(since, axis=0)).max())
-            if goes_on[after - 1] or caught_up >= t.quiet * behind:
-                yield _LateOnce(first, after, late_ticks, begun)
-
-
-def _evidence(job: _Job, late: Sequence[_LateOnce], t: ModelThresholds) -> float:
-    """The log-odds, 0 or more, that a host is the last of its job in half of the exchanges."""
-    hosts, is_busy = len(job.hosts), job.usual > t.busy
-    exchanges = [
-        (at, float(np.log(0.5 * hosts / (hosts - 1))))
-        for at in (np.flatnonzero(is_busy[1:] & ~is_busy[:-1]) + 1).tolist()
-        if not any(each.first <= at <= each.last + 1 for each in late)
-    ]
-    for each in late:
-        odds = float(np.log(0.5 * hosts / (~each.begun).sum())) + each.late_ticks
-        exchanges.append((each.first, min(odds, t.flags / 2)))
-    total = 0.0
-    for _, odds in sorted(exchanges):
-        total = max(0.0, total + odds)
-    return total
+            # One tick, and a small part of one, are what samples at other instants make.
+            is_late = ticks > 1 or behind >= t.quiet * float(job.usual.max())
+            is_late &= bool(begun.sum() >= t.several * (~begun).sum())
+            is_late &= bool(goes_on[after - 1]) or caught_up >= t.quiet * behind
+        if is_late:
+            late.append(_LateOnce(first, after, ticks * behind / float(usual[ticks - 1]), begun))
+            odds = float(np.log(0.5 * hosts / (~begun).sum())) + late[-1].late_ticks
+            total = max(0.0, total + min(odds, t.flags / 2))
+        elif first and not goes_on[first - 1] and (not late or first > late[-1].last + 1):
+            total = max(0.0, total + float(np.log(0.5 * hosts / (hosts - 1))))
+    return total, late
 
 
 def _condition(
