@@ -175,15 +175,18 @@ class UnevenRails:
 
     def _sure(self, inputs: DetectorInput, hosts: list[_Host]) -> list[_Host]:
         """Those of some hosts that leave out the same rails for certain."""
-        t, one = self._t, hosts[0]
+        t, half, several, one = self._t, self._model.half, self._model.several, hosts[0]
+        rails = len(one.low) + len(one.busy)
         sure = [each for each in hosts if each.is_sure]
         if sure:
-            # The only busy rail of a host may carry a single large flow.
-            others = len(sure) + _even_hosts(inputs, self._model.half, sure[0])
-            return sure if len(one.busy) > 1 or others >= self._model.several else []
+            # The only busy rail of a host may carry a single large flow, unless others leave out
+            # the same, or use as many rails evenly.
+            rates = exchanged_bps(inputs)
+            even = _hosts_with(inputs, rates >= half * float(rates[sure[0].busy].max()), rails)
+            return sure if len(one.busy) > 1 or len(sure) + even >= several else []
         # One NIC of many that nobody uses may be for something else.
-        is_some = len(one.low) >= t.lost_min * (len(one.low) + len(one.busy))
-        are_all = len(hosts) >= max(self._model.several, _sending_hosts(inputs, t))
+        is_some = len(one.low) >= t.lost_min * rails
+        are_all = len(hosts) >= max(several, _hosts_with(inputs, inputs.peak_sent > t.busy_util))
         # Jobs may be started on half of the GPUs.
         is_half = len(one.low) > 1 and len(one.low) >= len(one.busy)
         return hosts if are_all and is_some and not is_half else []
@@ -239,17 +242,8 @@ def _are_infiniband(fabric: Fabric) -> Mask:
     return np.array([port.kind == "infiniband" for port in fabric.ports], np.bool_)
 
 
-def _even_hosts(inputs: DetectorInput, half: float, host: _Host) -> int:
-    """The number of hosts that use as many rails evenly, about as much as this host its busiest."""
-    rates = exchanged_bps(inputs)
-    least, rails = half * float(rates[host.busy].max()), len(host.low) + len(host.busy)
-    return sum(
-        int(((rates[rows] >= least).sum(axis=1) >= rails).sum())
-        for _, rows in inputs.structure.rail_tables
-    )
-
-
-def _sending_hosts(inputs: DetectorInput, t: UnevenRailsThresholds) -> int:
-    """The number of hosts one of whose rails is busy in some recent tick."""
-    busy = inputs.peak_sent > t.busy_util
-    return sum(int(busy[rows].any(axis=1).sum()) for _, rows in inputs.structure.rail_tables)
+def _hosts_with(inputs: DetectorInput, chosen: Mask, rails: int = 1) -> int:
+    """The number of hosts with so many rails, or more, of those that are chosen [ports]."""
+    structure = inputs.structure
+    _, of_hosts = np.unique(structure.node[chosen & structure.is_rail], return_counts=True)
+    return int((of_hosts >= rails).sum())

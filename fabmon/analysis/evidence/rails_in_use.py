@@ -71,12 +71,11 @@ class RailsInUse:
         numbers = {on: number for number, on in enumerate(dict.fromkeys(jobs))}
         place = np.array([numbers[on] for on in jobs], np.intp)[structure.node]
         place = place * (int(structure.rail.max(initial=0)) + 1) + structure.rail
-        known, used = np.zeros((2, int(place.max(initial=0)) + 1), np.intp)
-        for _, rows in structure.rail_tables:
-            own = rows[in_use[rows].any(axis=1)]
-            known += np.bincount(place[own].ravel(), minlength=len(known))
-            used += np.bincount(place[own[in_use[own]]], minlength=len(known))
-        by_most: Mask = structure.is_rail & (2 * used > known)[place]
+        used = in_use & structure.is_rail
+        of_users = structure.is_rail & np.isin(structure.node, structure.node[used])
+        most = int(place.max(initial=0)) + 1
+        uses, known = (np.bincount(place[each], minlength=most) for each in (used, of_users))
+        by_most: Mask = structure.is_rail & (2 * uses > known)[place]
         return by_most
 
     def _runs_another(self, inputs: DetectorInput) -> Mask:
