@@ -125,15 +125,13 @@ class CongestedPaths:
         lines = inputs.snapshot.line_rate_bps
         waits = slowed & (seen.waits > 0)
         marked = slowed & ~waits
-        if marked.any():
-            slower = lines < t.nearly * median(lines[marked])
-            total = without_nan(seen.marks[seen.receives > 0])
-            unexplained = (seen.receives > 0) & ~(explained | full | slower)
-            if float(seen.marks[unexplained].sum()) < t.half * max(float(total.sum()), 1e-9):
-                sends[marked] = -t.veto
-                unexplained[:] = False
-        else:
-            unexplained = np.zeros(len(slowed), np.bool_)
+        slower = lines < t.nearly * median(lines[marked])
+        marks, receive = without_nan(seen.marks), seen.receives > 0
+        unexplained = receive & ~(explained | full | slower)
+        least = t.half * max(float(marks[receive].sum()), 1e-9)
+        if not marked.any() or float(marks[unexplained].sum()) < least:
+            sends[marked] = -t.veto
+            unexplained[:] = False
         if waits.any():
             few = int(waits.sum()) < t.several
             if explained.any() or (few and (full.any() or self._may_wait_elsewhere(inputs, waits))):

@@ -195,10 +195,8 @@ class UnevenRails:
         self, inputs: DetectorInput, subject: str, rails: str, hosts: list[_Host]
     ) -> Condition:
         names = [inputs.structure.fabric.ports[each.low[0]].node for each in hosts]
-        top, low_util, unused = (
-            float(np.mean(each))
-            for each in zip(*((one.top, one.low_util, one.unused) for one in hosts), strict=True)
-        )
+        shares = [(each.top, each.low_util, each.unused) for each in hosts]
+        top, low_util, unused = np.mean(shares, axis=0).tolist()
         who = names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} …)"
         sends = "sends" if len(names) == 1 else "send"
         # The senders of an incast send on one rail.
@@ -206,10 +204,8 @@ class UnevenRails:
         window_s = WINDOW_TICKS * inputs.snapshot.interval_s
         return CAUSE.condition(
             subject=subject,
-            rows=tuple(
-                [row for each in hosts for row in each.low]
-                + [row for each in hosts for row in each.busy]
-            ),
+            rows=[row for each in hosts for row in each.low]
+            + [row for each in hosts for row in each.busy],
             text=(
                 f"{who} {sends} at {rounded_percent(low_util)} of"
                 f" line rate on {rails} and at {rounded_percent(top)} on the other rails over"
