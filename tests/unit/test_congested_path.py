@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from fabmon.analysis.detectors.congested_path import is_below_reporting_switches
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change
 from fabmon.feeds.demo.feed import DemoFeed
 from tests.builders import LeafSpine, Watched, new_pipeline
@@ -53,6 +56,34 @@ def test_switches_that_do_not_see_it_do_not_silence_the_hosts(watched: set[str])
 def test_switches_that_fell_silent_do_not_silence_the_hosts() -> None:
     every = {"leaf1", "leaf2", *(f"spine{number}" for number in range(1, 5))}
     assert opened(every, silent_from=12) == ["congested_path leaf1 to leaf2"]
+
+
+@pytest.mark.parametrize("are_named", [True, False])
+def test_a_rail_is_below_its_switch_though_nothing_names_its_cable_any_more(
+    are_named: bool,
+) -> None:
+    """LLDP has stopped at both ends: its peer is known from before."""
+    feed = DemoFeed(read(HERE / "collision.toml")[0])
+    pipeline = new_pipeline(feed.hosts)
+    snapshot = [pipeline.accept(feed.step()).snapshot for _ in range(3)][-1]
+    structure = build_structure(snapshot.fabric)
+    if not are_named:
+        nodes = tuple(
+            msgspec.structs.replace(
+                node,
+                ports=tuple(
+                    msgspec.structs.replace(each, cable=None, peer=None) for each in node.ports
+                ),
+            )
+            for node in snapshot.fabric.nodes
+        )
+        ports = tuple(
+            msgspec.structs.replace(each, cable=None, peer=None) for each in snapshot.fabric.ports
+        )
+        fabric = msgspec.structs.replace(snapshot.fabric, nodes=nodes, ports=ports)
+        structure = build_structure(fabric, structure, structure.peer)
+        assert not len(structure.leaves)
+    assert is_below_reporting_switches(DetectorInput(snapshot, structure))[structure.is_rail].all()
 
 
 def test_a_switch_that_sees_it_reports_it_alone() -> None:

@@ -23,7 +23,7 @@ from fabmon.analysis.evidence.detector_input import (
 from fabmon.analysis.evidence.flow_control import CREDITS, PAUSE
 from fabmon.analysis.evidence.pause_graph import pause_graph
 from fabmon.analysis.evidence.senders_place import senders_place
-from fabmon.analysis.fabric_structure import FabricStructure, Mask, Rows
+from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence, Trait
 from fabmon.analysis.median import median
 from fabmon.analysis.model.bottlenecks import BottleneckModel
@@ -117,7 +117,7 @@ class CongestedPaths:
         sends = seen.sends.copy()
         # A NIC that sends at line rate is held by nobody, whatever its marks.
         sends[np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util] = -t.veto
-        sends[_is_below_reporting_switches(inputs)] = np.nan
+        sends[is_below_reporting_switches(inputs)] = np.nan
         slowed = sends > 0
         explained = self._last_hops(inputs)
         full = np.fmax.reduce(inputs.received[:, -t.window :], axis=1) >= t.full_util
@@ -219,12 +219,15 @@ def _condition(
     )
 
 
-def _is_below_reporting_switches(inputs: DetectorInput) -> Mask:
+def is_below_reporting_switches(inputs: DetectorInput) -> Mask:
     """[ports]: whether a port is known to be cabled to a switch whose traffic counters are
     current."""
     structure, nodes = inputs.structure, inputs.structure.fabric.nodes
     fresh = has_values(inputs.window("tx_bps")[:, -math.ceil(STALE_READS) :])
-    reporting = np.unique(structure.node[structure.is_switch & fresh]).tolist()
-    names = {nodes[place].name for place in reporting}
-    reports: Mask = np.array([name in names for name in structure.leaves] + [False])
-    return reports[structure.leaf]
+    reporting = np.unique(structure.node[structure.is_switch & fresh])
+    names = {nodes[place].name for place in reporting.tolist()}
+    leaves = np.array([name in names for name in structure.leaves] + [False])
+    # A cable that nothing names any more still leads to its port.
+    far = np.append(structure.node, NONE)[structure.peer]
+    below: Mask = leaves[structure.leaf] | np.isin(far, reporting)
+    return below
