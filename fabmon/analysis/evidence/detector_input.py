@@ -17,7 +17,6 @@ from fabmon.fabric.snapshot import Floats, Snapshot, shares_of_line
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 TICKS = 10
 """Ticks of history in every window, the current one included."""
@@ -251,12 +250,6 @@ def has_values(window: Floats) -> NDArray[np.bool_]:
     """[ports]: whether a window [ports, ticks] has a value in any tick."""
     known: NDArray[np.bool_] = ~np.isnan(np.fmax.reduce(window, axis=1))
     return known
-
-
-def rows_of(window: NDArray[Scalar], rows: Rows) -> NDArray[Scalar]:
-    """A copy of some rows of a window: [*rows.shape, ticks]. NONE is the last row."""
-    picked: NDArray[Scalar] = np.moveaxis(np.take(window.T, rows, axis=1, mode="wrap"), 0, -1)
-    return picked
 
 
 Detector = Callable[[DetectorInput], Iterable[Condition]]

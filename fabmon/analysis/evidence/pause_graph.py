@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks, rows_of, without_nan
+from fabmon.analysis.evidence.detector_input import DetectorInput, count_ticks, without_nan
+from fabmon.analysis.evidence.flow_control import time_waited
 from fabmon.analysis.evidence.usual_level import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.thresholds import ModelThresholds
@@ -68,7 +69,7 @@ def _pause_graph(inputs: DetectorInput, t: ModelThresholds) -> PauseGraph:
     pauses = sends_pause | np.append(waits, False)[peer]
     share, by_pauser = np.zeros(len(peer), np.float32), defaultdict[int, list[int]](list)
     if paused.any():
-        share = _share(inputs, peer, t.window)
+        share = without_nan(time_waited(inputs, t.window))
         for row in np.flatnonzero(paused & (peer != NONE)).tolist():
             by_pauser[int(node[peer[row]])].append(row)
     return PauseGraph(paused, pauses, share, dict(by_pauser), node)
@@ -86,12 +87,3 @@ def _is_paused(share: Floats, busy: Mask, t: ModelThresholds) -> Mask:
     if usual is not None and t.rise * usual > t.waiting:
         is_above = share > min(t.rise * usual, t.half)
     return count_ticks(is_above) >= t.ticks
-
-
-def _share(inputs: DetectorInput, peer: Rows, ticks: int) -> Floats:
-    """[ports]: the mean share of time paused over the last ticks, as either end counts it."""
-    own = np.fmax(inputs.filled("pause_rx"), inputs.filled("stall"))[:, -ticks:]
-    sent = rows_of(inputs.filled("pause_tx")[:, -ticks:], peer)
-    sent[peer == NONE] = 0
-    share: Floats = np.fmax(own, sent).mean(axis=1, dtype=np.float64)
-    return share

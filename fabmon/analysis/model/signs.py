@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, total_of, without_nan
+from fabmon.analysis.evidence.flow_control import time_waited
 from fabmon.analysis.evidence.usual_level import MIN_PORTS
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.median import median
@@ -113,7 +114,7 @@ def _signs(inputs: DetectorInput, t: ModelThresholds) -> Signs:
         )
     )
     rail = structure.is_rail
-    waited = _waited(inputs, t)
+    waited = time_waited(inputs, t.ticks)
     waits = _waiting(inputs, waited, t, gauge)
     cnps = gauge.per_gbit("cnp", "tx_bps", rail, t.rare_per_gbit, t.cap * t.rare_per_gbit)
     marked = gauge.per_gbit("ecn", "rx_bps", rail, t.marks_per_gbit, t.cap * t.marks_per_gbit)
@@ -179,20 +180,6 @@ def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
         marks=np.fmax(marks, answers),
         waiting=waiting,
     )
-
-
-def _waited(inputs: DetectorInput, t: ModelThresholds) -> Floats:
-    """[ports] the share of time paused or without credits, 0 to 1, by what both ends count; NaN
-    where neither does."""
-    total = np.zeros(len(inputs.structure.peer), np.float32)
-    known = np.zeros(len(total), np.bool_)
-    columns = (inputs.window(each) for each in ("pause_rx", "stall", "pause_tx"))
-    for paused, stalled, pauses in zip(*(each[:, -t.ticks :].T for each in columns), strict=True):
-        far = np.append(pauses, np.float32(np.nan))[inputs.structure.peer]
-        waits = np.fmax(np.fmax(paused, stalled), far)
-        known |= np.isfinite(waits)
-        total += without_nan(waits)
-    return np.where(known, total / np.float32(t.ticks), np.float32(np.nan))
 
 
 def _mean_sent(inputs: DetectorInput, t: ModelThresholds) -> Floats:
