@@ -117,7 +117,7 @@ class TickSchedule:
         self._clock = clock
         self._interval_ns = int(interval_s * 1e9)
         self._offset_ns = int(offset_s * 1e9)
-        self._last_ns = 0
+        self._last_ns = clock.wall_ns()
         self._last_monotonic_s = clock.monotonic()
         self._jumped_ns = 0
         self.on_jump: list[Callable[[int], object]] = []
@@ -127,7 +127,7 @@ class TickSchedule:
         now_ns, monotonic_s = self._clock.wall_ns(), self._clock.monotonic()
         passed_ns = int((monotonic_s - self._last_monotonic_s) * 1e9)
         before_ns, step_ns = self._last_ns, now_ns - self._last_ns - passed_ns
-        has_jumped = before_ns > 0 and abs(step_ns) >= _JUMP_NS
+        has_jumped = abs(step_ns) >= _JUMP_NS
         if not has_jumped:
             now_ns = max(now_ns, before_ns + passed_ns // 2)
         self._last_ns, self._last_monotonic_s = now_ns, monotonic_s

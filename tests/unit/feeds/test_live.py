@@ -14,6 +14,7 @@ from fabmon.fabric.wire.messages import Hello, Message, decode
 from fabmon.feeds import session_reader
 from fabmon.feeds.errors import Ended, LoginRefused, Unreachable
 from fabmon.feeds.live import LiveFeed
+from fabmon.feeds.ticks import TickSchedule
 from tests.builders import SECOND_NS
 from tests.unit.feeds.fakes import FakeClock, FakeNodes
 from tests.unit.feeds.wire_lines import frame_line, frames_of, hello_line
@@ -124,6 +125,19 @@ async def test_times_follow_a_clock_that_was_set_and_ages_do_not(
         said.format("forward"), said.format("back")
     ]  # fmt: skip
     await two.close()
+
+
+def test_a_clock_before_1970_has_not_been_set(caplog: pytest.LogCaptureFixture) -> None:
+    """It was said to have moved back by all the years to 1970."""
+    clock = FakeClock(wall_s=-1e8)
+    schedule = TickSchedule(clock, 1.0, 0.0)
+    first_ns = schedule.now_ns()
+    clock.suspend(2)
+    assert (first_ns, schedule.now_ns()) == (-(10**17), -(10**17) + 2 * SECOND_NS)
+    assert not caplog.messages
+    clock.step_wall(-50)
+    schedule.now_ns()
+    assert caplog.messages == ["the clock of this machine moved back by 50 s"]
 
 
 async def test_times_wait_for_a_clock_that_was_set_back_a_little(two: Rig) -> None:
