@@ -29,6 +29,9 @@ TX, RX = "tx", "rx"
 _UDP, _ROCE_PORT = 17, 4791
 _PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", _UDP: "UDP", 47: "GRE", 50: "ESP", 58: "ICMPv6"}
 
+_Sampled = tuple["FlowKey | None", int, int]
+"""Samples and bytes of a flow, or (None) of smaller ones together."""
+
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -165,6 +168,7 @@ class SampledTraffic:
         self.fabric = fabric
         self._hellos = hellos or {}
         self._agents = agents or {}
+        self._places: dict[str, dict[tuple[int, str], list[_Sampled]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._agents)
@@ -197,11 +201,9 @@ class SampledTraffic:
             if port.node in self._agent_of_node
         }
         found = []
-        for agent, batches in sorted(self._agents.items()):
+        for agent in sorted(self._agents):
             node = node_of.get(agent)
-            places = {(each.if_index, each.way) for batch in batches for each in batch.flows}
-            places |= {(index, way) for batch in batches for index, way, *_ in batch.others}
-            for index, way in sorted(places):
+            for index, way in sorted(self._by_place(agent)):
                 port = ports.get((node or "", index))
                 samples = self._sampled_at(agent, index, way)
                 found.append(SampledInterface(agent, index, way, node, port, samples))
@@ -228,21 +230,10 @@ class SampledTraffic:
         batches = self._agents[agent]
         seconds = sum(batch.seconds for batch in batches)
         counts: dict[FlowKey | None, list[int]] = {}
-        for batch in batches:
-            found = [
-                (each.flow, each.samples, each.bytes)
-                for each in batch.flows
-                if each.if_index == index and each.way == way
-            ]
-            rest = [
-                (None, samples, size)
-                for other, other_way, samples, size in batch.others
-                if other == index and other_way == way
-            ]
-            for flow, samples, size in (*found, *rest):
-                count = counts.setdefault(flow, [0, 0])
-                count[0] += samples
-                count[1] += size
+        for flow, samples, size in self._by_place(agent).get((index, way), ()):
+            count = counts.setdefault(flow, [0, 0])
+            count[0] += samples
+            count[1] += size
         rates = [
             SampledRate(flow, size * 8 / seconds, samples)
             for flow, (samples, size) in counts.items()
@@ -250,6 +241,19 @@ class SampledTraffic:
         rates.sort(key=lambda each: (each.flow is None, -each.bps))
         lost = sum(batch.lost * batch.seconds for batch in batches) / seconds
         return PortSamples(tuple(rates), batches[-1].rate, seconds, lost)
+
+    def _by_place(self, agent: str) -> Mapping[tuple[int, str], list[_Sampled]]:
+        """What an agent sampled, by ifIndex and way: it may name thousands of interfaces."""
+        known = self._places.get(agent)
+        if known is None:
+            known = self._places[agent] = {}
+            for batch in self._agents[agent]:
+                for each in batch.flows:
+                    place = known.setdefault((each.if_index, each.way), [])
+                    place.append((each.flow, each.samples, each.bytes))
+                for index, way, samples, size in batch.others:
+                    known.setdefault((index, way), []).append((None, samples, size))
+        return known
 
     @cached_property
     def _agent_of_node(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from fabmon.fabric.flows.sampled import FlowKey, FlowSamples, relative_error_percent
+from fabmon.fabric.fabric_builder import PortRows, build
+from fabmon.fabric.flows.sampled import (
+    FlowKey,
+    FlowSamples,
+    SampledFlow,
+    SampledTraffic,
+    relative_error_percent,
+)
 from fabmon.fabric.model import SWITCH, Host
 from fabmon.fabric.wire.messages import Hello
 from fabmon.feeds.errors import Unreachable
@@ -255,6 +263,21 @@ def test_what_is_made_of_forged_numbers_is_what_a_recording_holds(rig: Rig) -> N
     (batch,) = rig.receiver.take()
     assert batch.lost == 0.9999
     assert msgspec.convert(msgspec.to_builtins(batch), FlowSamples) == batch
+
+
+def test_samples_of_thousands_of_forged_interfaces_are_listed_at_once() -> None:
+    """For each interface all samples of the agent were gone through: 12,000 took 9 s."""
+    others = tuple((index, "rx", 1, 1000) for index in range(12_000))
+    flow = SampledFlow(7, "rx", ROCE, 5, 5000)
+    batches = [FlowSamples(sflow.AGENT, 10.0, 1000, (flow,), others)] * 3
+    began_s = time.thread_time()
+    found = SampledTraffic(build([], {}, PortRows(), 1), {}, {sflow.AGENT: batches}).interfaces()
+    assert time.thread_time() - began_s < 1
+    assert len(found) == 12_000
+    (seventh,) = (each.samples.flows for each in found if each.if_index == 7)
+    assert [(each.flow, each.bps, each.samples) for each in seventh] == [
+        (ROCE, 4000.0, 15), (None, 800.0, 3)
+    ]  # fmt: skip
 
 
 async def test_interfaces_that_are_left_out_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
