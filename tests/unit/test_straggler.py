@@ -27,7 +27,9 @@ def iterations(watched: Watched, late_s: dict[int, int]) -> Callable[[int], None
                 continue
             # Whoever is early moves a little until the last one is there, then all at full rate.
             util = 0.1 if into < last else 0.6
-            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
 
     return traffic
 
@@ -53,7 +55,9 @@ def all_to_all(watched: Watched, late_s: int, every_s: int, rate_bps: float = RA
         for number in range(1, HOSTS + 1):
             at_s = late_s if number == 3 else 0
             util = 0.4 if into == at_s else 0.05 if into == late_s else 0.0
-            watched.fabric.send(util * rate_bps, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * rate_bps, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
 
     watched.seconds(60, traffic)
 
@@ -66,7 +70,9 @@ def test_a_host_that_is_late_by_less_than_an_exchange_takes_is_found() -> None:
         for number in range(1, HOSTS + 1):
             into = second % 8 - (2 if number == 3 else 0)
             util = 0.6 if 0 <= into < 4 else 0.0
-            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
 
     watched.seconds(60, traffic)
     assert watched.opened() == ["straggler gpu003"]
@@ -104,7 +110,9 @@ def test_a_host_that_is_slower_in_each_exchange_is_not_late() -> None:
         into = second % 12
         for number in range(1, HOSTS + 1):
             util = (0.3 if into < 8 else 0.0) if number == 3 else 0.6 if into < 4 else 0.0
-            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
 
     watched.seconds(60, traffic)
     assert watched.changes == []
@@ -120,7 +128,9 @@ def test_a_host_that_is_done_before_the_others_is_not_late() -> None:
         for number in range(1, HOSTS + 1):
             tail = 0.0 if number == 3 else 0.06
             util = 0.5 if into < 4 else tail if into < 7 else 0.0
-            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
 
     watched.seconds(60, traffic)
     assert watched.changes == []
@@ -136,7 +146,9 @@ def test_a_host_that_seems_to_end_early_and_to_begin_late_is_not_late() -> None:
         into = second % 7
         for number in range(1, HOSTS + 1):
             util = (of_one if number == 3 else of_most)[into] if into < 5 else 0.0
-            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
 
     watched.seconds(60, traffic)
     assert watched.changes == []
@@ -199,7 +211,23 @@ def test_a_silence_in_traffic_that_never_stops_is_one_and_not_many() -> None:
             util = (0.6 if second % 10 == 8 else 0.5, 0.13)[second % 2]
             if number == 3 and 20 <= second < 24:
                 util = 0.0
-            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
+
+    watched.seconds(90, traffic)
+    assert watched.changes == []
+
+
+def test_the_last_stage_of_a_pipeline_is_no_straggler() -> None:
+    """It begins last, and only receives, then only sends: nobody waits for it as in a ring."""
+    watched = Watched(LeafSpine(uplinks=8, hosts=HOSTS, rate_bps=RATE))
+    late = iterations(watched, {3: 3})
+
+    def traffic(second: int) -> None:
+        late(second)
+        direction = (watched.fabric.sent, watched.fabric.received)[second // 10 % 2]
+        direction["gpu003/eth0"] = 0.0
 
     watched.seconds(90, traffic)
     assert watched.changes == []
@@ -262,7 +290,9 @@ def test_a_host_that_is_on_time_again_is_not_found_anew_when_another_one_stops()
         watched.fabric.silence()
         for number in range(1, HOSTS + 1):
             if number != 6 and second < 6:
-                watched.fabric.send(0.1 * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+                watched.fabric.send(
+                    0.1 * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+                )
 
     watched.seconds(15, stopped)
     assert watched.opened() == ["straggler gpu003"]
@@ -276,7 +306,9 @@ def test_a_host_that_has_no_part_in_an_exchange_before_the_one_of_all_is_not_lat
         into = second % ITERATION_S
         for number in range(1, HOSTS + 1):
             util = 0.6 if into >= 6 else 0.4 if into == 2 and number != 3 else 0.0
-            watched.fabric.send(util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}")
+            watched.fabric.send(
+                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
+            )
 
     watched.seconds(PERIOD_S, traffic)
     assert watched.changes == []

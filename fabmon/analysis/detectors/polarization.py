@@ -221,7 +221,9 @@ def _condition(
     # Else it depends on how many of the queue pairs carry traffic.
     is_sure = use.chance(flows.senders) < t.chance
     many = f"{flows.least} or more flows" if is_sure else f"up to {len(flows.which)} queue pairs"
-    odds = f"under 1 in {round(1 / t.chance):,}"
+    # No model of hashing is exact much further out.
+    chance, least = use.chance(flows.least), t.chance**2
+    odds = f"{'under ' if chance < least else ''}1 in {round(1 / max(chance, least)):,}"
     order = found.group.rows[np.argsort(-np.nan_to_num(use.level), kind="stable")]
     labels = (inputs.structure.fabric.ports[row].label for row in order[:count])
     lose = f" and lose {causes.loss(found)}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
+from fabmon.analysis.evidence.detector_input import WINDOW_TICKS, DetectorInput, without_nan
 from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.finding import WARNING, Cause, Condition, Evidence
 from fabmon.analysis.median import median
@@ -40,7 +40,8 @@ CAUSE = Cause(
         " of them. Evidence adds up from exchange to exchange of 40 seconds, never below 0: a tick"
         " by which it is late counts 1, and being one of the last m of N hosts the logarithm of N"
         " / 2m, at most half of model.flags; being on time takes 0.7 away. It is a straggler from"
-        " model.flags on, while it moves less than others in the last ten seconds."
+        " model.flags on, while it moves less than others in the last ten seconds, and if"
+        " it sends while it receives, as the first and last stage of a pipeline do not."
     ),
     inputs="Byte counters of the hosts",
     not_observable=(
@@ -104,8 +105,20 @@ def stragglers(inputs: DetectorInput, t: ModelThresholds) -> Iterator[Condition]
         begun = np.array([each.begun for each in late], np.bool_).reshape(-1, len(job.hosts))
         # Hosts that are as late each time, or nearly, are another job.
         are_others = 2 * begun.sum(axis=0) > len(late)
-        if evidence >= t.flags and are_others.sum() >= len(job.hosts) - 1:
-            yield _condition(inputs, inputs.structure.rails_of_hosts[host], job, late)
+        rows = inputs.structure.rails_of_hosts[host]
+        is_awaited = are_others.sum() >= len(job.hosts) - 1 and _exchanges(inputs, rows, t)
+        if evidence >= t.flags and is_awaited:
+            yield _condition(inputs, rows, job, late)
+
+
+def _exchanges(inputs: DetectorInput, rows: Rows, t: ModelThresholds) -> bool:
+    """Whether a host sends while it receives: the first and the last stage of a pipeline do not,
+    and begin after the others by their place in it."""
+    sent, received = (
+        without_nan(inputs.series(each, np.array(rows), WINDOW_TICKS)).sum(axis=0)
+        for each in ("tx_bps", "rx_bps")
+    )
+    return float(np.fmin(sent, received).sum()) >= t.half * float(np.fmax(sent, received).sum())
 
 
 def _moved(inputs: DetectorInput, traffic_bps: Floats) -> tuple[Floats, Floats]:

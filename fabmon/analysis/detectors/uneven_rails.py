@@ -40,11 +40,11 @@ CAUSE = Cause(
     meaning="hosts send over some of their rails only: a collective is as fast as its busiest rail",
     severity=WARNING,
     rule=(
-        "In both halves of 40 ticks, rails of a host exchange less than model.half of its busiest"
-        " one, which reaches uneven_rails.busy_util; where no counter would show a queue, less"
-        " than model.some. They are half of its rails at most, with uneven_rails.lost_min of the"
-        " host unused, or less than model.some. The host used them for 40 ticks before, or most"
-        " hosts of its job do (of half of the rails, only if they are silent); where one is left,"
+        "In both halves of 40 ticks, model.half of them read or more, rails of a host exchange less"
+        " than model.half of its busiest one, which reaches uneven_rails.busy_util; where no"
+        " counter would show a queue, less than model.some. They are half of its rails at most,"
+        " with uneven_rails.lost_min of the host unused, or less than model.some. The host used them"
+        " for 40 ticks before, or most hosts of its job do (of half of the rails, only if they are silent); where one is left,"
         " model.several leave out the same or use theirs evenly. Or all hosts that send,"
         " model.several or more, leave out rails of the same speed, plane and pod: fewer than"
         " half, and uneven_rails.lost_min of them. A queue, what slows one of these rails"
@@ -79,7 +79,8 @@ class UnevenRailsThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 class _Host(NamedTuple):
     """The ports of a host that are left out, and its other rails; what the busiest of all and the
-    mean one of `low` send, shares of line rate over the window, and the share that is unused.
+    mean one of `low` send, shares of line rate over `ticks` of the window, and the share that is
+    unused.
 
     `is_sure`: it used a low rail before, or most hosts of its job use them.
     """
@@ -89,6 +90,7 @@ class _Host(NamedTuple):
     top: float
     low_util: float
     unused: float
+    ticks: int
     is_sure: bool
 
 
@@ -144,8 +146,14 @@ class UnevenRails:
             for of in ("tx_bps", "rx_bps")
         )
         peaks = np.fmin(*(np.fmax.reduce(each, axis=(1, 3)) for each in (sent, received))) / lines
-        halves = np.fmin(*(without_nan(each).mean(axis=1) for each in (sent, received)))
+        known = np.isfinite(sent) & np.isfinite(received)
+        counts = known.sum(axis=1)
+        halves = np.fmin(
+            *(without_nan(each).sum(axis=1) / np.maximum(counts, 1) for each in (sent, received))
+        )
         halves /= lines[:, None]
+        # What was not read in a half is not known of it.
+        is_read = (counts >= half * known.shape[1]).all(axis=(0, 2))
         level = halves.mean(axis=0)
         carries = level >= half * level.max(axis=1, keepdims=True)
         in_use = self._rails.in_use[rows]
@@ -160,6 +168,7 @@ class UnevenRails:
         unused = 1 - level.sum(axis=1) / np.maximum(rails * top, 1e-9)
         is_enough = (unused >= t.lost_min) | (silent.sum(axis=1) == count)
         uneven = (peaks > t.busy_util).all(axis=0) & (count > 0) & (2 * count <= rails) & is_enough
+        uneven &= is_read
         was_used, by_most = (in_use & low).any(axis=1), (by_most[rows] | ~low).all(axis=1)
         by_most &= (rails == 2) | (2 * count < rails) | (silent | ~low).all(axis=1)
         low_util = (level * low).sum(axis=1) / np.maximum(count, 1)
@@ -170,6 +179,7 @@ class UnevenRails:
                 top=float(top[host]),
                 low_util=float(low_util[host]),
                 unused=float(unused[host]),
+                ticks=int(counts[:, host].max(axis=1).sum()),
                 is_sure=bool(was_used[host] or by_most[host]),
             )
 
@@ -201,7 +211,7 @@ class UnevenRails:
         sends = "sends" if len(names) == 1 else "send"
         # The senders of an incast send on one rail.
         one_rail = (Trait.ONE_RAIL,) if len(hosts[0].busy) == 1 else ()
-        window_s = WINDOW_TICKS * inputs.snapshot.interval_s
+        window_s = max(each.ticks for each in hosts) * inputs.snapshot.interval_s
         return CAUSE.condition(
             subject=subject,
             rows=[row for each in hosts for row in each.low]
