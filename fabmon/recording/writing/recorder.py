@@ -128,6 +128,7 @@ class Recorder:
         self._began_ns = session.started_ns
         self._last_ns = 0
         self._bytes_before = 0
+        self._most_unsettled = 0  # Bytes of ticks that were not in a block.
         # Seconds from tick to tick: in the current file, and in those before it, in their order.
         self._current_s = 0.0
         self._finished_s: dict[Path, float] = {}
@@ -238,7 +239,9 @@ class Recorder:
         # Within a session times only increase: where the clock was set back another one begins.
         is_set_back = passed_ns < 0
         try:
-            if self._segments.is_unsettled_full(writer.size - writer.settled_size):
+            unsettled = writer.size - writer.settled_size
+            self._most_unsettled = max(self._most_unsettled, unsettled)
+            if self._segments.is_unsettled_full(unsettled):
                 writer.settle()
             if is_set_back or self._segments.is_full(self._began_ns, now_ns, writer.settled_size):
                 writer = self._next(writer, now_ns)
@@ -286,7 +289,9 @@ class Recorder:
         self._bytes_before += before.size
         self._set(files=self.status.files + 1)
         self._finished_s[before.path], self._current_s = self._current_s, 0.0
-        for path in self._segments.remove_expired(self._writer.path, [*self._finished_s]):
+        for path in self._segments.remove_expired(
+            self._writer.path, [*self._finished_s], self._most_unsettled
+        ):
             _LOG.info("removed %s: beyond what is kept", path)
             self._finished_s.pop(path, None)
             self._set(removed=self.status.removed + 1)

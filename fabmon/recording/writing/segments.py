@@ -23,9 +23,6 @@ _STAMP = "%Y%m%dT%H%M%SZ"
 _ALWAYS_KEPT = 2
 """The newest finished files that `keep_s` leaves: one file with a wrong length removes no more."""
 
-_MOST_TIMES = 2
-"""How large a file becomes: `every_bytes`, and as much again of ticks that are not in a block."""
-
 
 class Rotation(msgspec.Struct, frozen=True, kw_only=True):
     """When to begin another file, and how much of earlier ones to keep; None: never, and all.
@@ -102,10 +99,13 @@ class Segments:
             if is_in_use(each):
                 raise InUse(f"{each}: another fabmon is recording to files of this name")
 
-    def remove_expired(self, current: Path, finished: Sequence[Path] = ()) -> list[Path]:
+    def remove_expired(
+        self, current: Path, finished: Sequence[Path] = (), unsettled: int = 0
+    ) -> list[Path]:
         """Remove the oldest files beyond `keep_s` and `keep_bytes`; returns the removed ones.
 
-        `current` has just been begun and stays, as do files in use, the newest `_ALWAYS_KEPT`
+        `unsettled` are the most bytes of ticks that wait for their block: there is room for them
+        too. `current` has just been begun and stays, as do files in use, the newest `_ALWAYS_KEPT`
         whatever their age, and files that are not readable recordings. The age of a file is the
         time that was recorded after it, as no two clocks are compared. `finished` are the files of
         this run in the order of writing, newer than all others; those are ordered by their last
@@ -116,7 +116,8 @@ class Segments:
         keep_s, room = self.rotation.keep_s, self.rotation.keep_bytes
         if room is not None:
             # The current file will grow until the next one begins.
-            room -= max(size_of(current), _MOST_TIMES * (self.rotation.every_bytes or 0))
+            every_bytes = self.rotation.every_bytes or 0
+            room -= max(size_of(current), every_bytes + min(every_bytes, unsettled))
         places = {path: place for place, path in enumerate(finished)}
         contents = [each for each in map(self._content, self.files()) if each.path != current]
         readable = [each for each in contents if each.last_ns is not None]

@@ -174,6 +174,17 @@ def test_a_file_of_a_rotation_by_size_gets_that_size(tmp_path: Path) -> None:
     assert all(most <= path.stat().st_size < 2 * most for path in finished)
 
 
+def test_room_is_left_for_as_many_ticks_as_wait_for_their_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was left for a whole file of them: with the size of three files to keep, none was."""
+    monkeypatch.setattr("fabmon.recording.writing.block_builder._BLOCK_TICKS", 10)
+    rotation = Rotation(every_bytes=20_000, keep_bytes=60_000)
+    record(tmp_path / "pod.fabrec", quiet_ticks(2000), rotation).close()
+    finished, *_ = (path.stat().st_size for path in sorted(tmp_path.iterdir()))
+    assert finished >= 20_000
+
+
 def test_all_files_together_stay_within_keep_bytes(tmp_path: Path) -> None:
     recorder = Recorder(
         Segments(tmp_path / "pod.fabrec", Rotation(every_bytes=4000, keep_bytes=16_000)),
