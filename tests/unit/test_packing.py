@@ -6,6 +6,7 @@ import random
 import tracemalloc
 import zlib
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,6 +141,14 @@ def test_a_frame_is_read_as_numbers_only_where_json_says_the_same(numeral: str) 
                 Unpacker([2, 1]).frame(data)
         elif by_json is not None:
             assert plain(Unpacker([2, 1]).frame(data)) == plain(by_json)
+
+
+def test_a_number_with_a_sign_within_is_no_number_for_any_numpy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """numpy 2.2 warns, which nobody sees, and returns what is before it."""
+    monkeypatch.setattr(np, "fromstring", lambda *_, **__: np.array([1, 2, 3, 4, 5, 6]))
+    assert Unpacker([2, 1])._frame_without_gaps(b"[1,2,3,[[4,5],[6-7]]]") is None
 
 
 def test_a_frame_of_another_shape_is_not_read_as_numbers() -> None:
