@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from fabmon import secret_files
-from fabmon.alerts.alert import Alert, AlertRules
+from fabmon.alerts.alert import Alert, AlertBook, AlertRules
 from fabmon.alerts.delivery import Delivery
 from fabmon.alerts.http_post import HttpPoster
 from fabmon.alerts.notifier import Notifier, alert_record
@@ -207,6 +207,44 @@ async def test_alerts_do_not_wait_for_a_state_directory_that_does_not_answer(
         await asyncio.to_thread(until, lambda: memory.saved == ["a", "b", "c"], 20)
     finally:
         memory.released.set()
+        running.cancel()
+        await asyncio.wait([running])
+        await delivery.finish()
+
+
+class Late(StateFile[Alert]):
+    """What the last run sent, on a file system that fails until it is `mounted`."""
+
+    def __init__(self, sent: Iterable[Alert]) -> None:
+        super().__init__(Alert, "alerts", "pod7", "hook")
+        self.sent = list(sent)
+        self.is_mounted = False
+
+    def load(self) -> list[Alert]:
+        if not self.is_mounted:
+            raise OSError(errno.EIO, "Input/output error")
+        return self.sent
+
+
+async def test_what_the_last_run_sent_is_not_sent_again_once_its_findings_are_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both are kept on one file system: what becomes known late does so at once."""
+    again = scene(finding("a"))
+    transport, memory = Refusing([]), Late(AlertBook(RULES).accept(again).values())
+    are_known = asyncio.Event()
+    delivery = Delivery("hook", transport, RULES, 1000, memory, are_known)
+    running = asyncio.create_task(delivery.run())
+    try:
+        await asyncio.to_thread(until, lambda: "may be sent twice" in caplog.text, 20)
+        memory.is_mounted = True
+        are_known.set()
+        delivery.recall()
+        delivery.accept(again)
+        delivery.accept(scene(finding("a"), finding("b")))
+        await asyncio.to_thread(until, lambda: "b" in transport.taken, 20)
+        assert transport.taken == ["b"]
+    finally:
         running.cancel()
         await asyncio.wait([running])
         await delivery.finish()
