@@ -14,7 +14,7 @@ from fabmon.fabric.names import is_loopback
 from fabmon.fabric.wording import file_error
 
 _MAX_SECRET_BYTES = 4096
-_LEAST_HIDDEN = 4
+LEAST_HIDDEN = 4
 """Characters of a secret that is hidden in a quoted text: a shorter one is part of plain words."""
 
 
@@ -74,7 +74,7 @@ def secrets_in(authorization: str) -> tuple[str, ...]:
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
     """What a server says, without the secrets that were sent to it and that it may quote."""
     for each in sorted(secrets, key=len, reverse=True):
-        if len(each) >= _LEAST_HIDDEN:
+        if len(each) >= LEAST_HIDDEN:
             text = text.replace(each, "\N{HORIZONTAL ELLIPSIS}")
     return text
 

@@ -18,7 +18,7 @@ from fabmon import secret_files
 from fabmon.alerts.settings import DeliveryError, HttpReceiver
 from fabmon.fabric.wire.messages import clean
 from fabmon.limited_thread import LimitedThread
-from fabmon.secret_files import SecretError, check_encrypted, secrets_in
+from fabmon.secret_files import LEAST_HIDDEN, SecretError, check_encrypted, secrets_in
 from fabmon.trusted_certificates import context_trusting
 
 Result = TypeVar("Result")
@@ -90,8 +90,10 @@ class HttpPoster:
             ) as reply:
                 if not 200 <= reply.status < 300:
                     known = {*authorization.values(), *secrets}
-                    for each in authorization.values():
-                        known.update(secrets_in(each))
+                    for value in authorization.values():
+                        known.update(
+                            each for each in secrets_in(value) if len(each) >= LEAST_HIDDEN
+                        )
                     why = _without_secrets(await _text_of(reply), url, known)[:_MOST_QUOTED]
                     raise DeliveryError(
                         f"HTTP {reply.status} {why}".rstrip(), is_refusal=reply.status in _REFUSALS

@@ -148,6 +148,9 @@ async def test_what_a_receiver_quotes_of_its_address_and_the_token_is_not_logged
     body = b"P4SSWORD is not that of fabmon"
     head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body)
     assert await refusal(receiver, "/", head + body) == "HTTP 404 … is not that of fabmon"
+    token.write_text("fabmon:a\n")
+    said = await refusal(receiver, "/", head + body)
+    assert said == f"HTTP 404 {body.decode()}", "marks in place of each a would say what it is"
 
 
 @pytest.mark.parametrize("resets", [False, True])
