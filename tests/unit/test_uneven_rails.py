@@ -9,9 +9,6 @@ import msgspec
 import pytest
 
 from collectors.wire import Object
-from fabmon.analysis.evidence.detector_input import DetectorInput
-from fabmon.analysis.evidence.rails_in_use import spare_rails
-from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change
 from fabmon.fabric.jobs.job import Job, JobReport
 from fabmon.fabric.model import Host
@@ -208,29 +205,6 @@ def test_a_rail_that_all_hosts_leave_out_from_the_start_is_reported() -> None:
     """It is as fast as the others, and cabled to the same spines."""
     opened = lives(JOB + uneven(1.0, 1.0, 1.0, 0.001), 40, lambda _, tick: tick)
     assert opened == ["open rails r3"]
-
-
-@pytest.mark.parametrize(
-    ("of_rails", "of_r3", "is_spare"),
-    [("", "", True), ("a", "a", True), ("a", "b", False), ("a", "", False), (None, "", False)],
-    ids=["no planes", "one plane", "its own plane", "plane not known", "no cable of a leaf known"],
-)
-def test_a_nic_on_switches_of_its_own_may_be_for_storage(
-    of_rails: str | None, of_r3: str, is_spare: bool
-) -> None:
-    feed = DemoFeed(parse(JOB))
-    snapshot = new_pipeline(feed.hosts).accept(feed.step()).snapshot
-    structure = build_structure(snapshot.fabric)
-    ((_, rows),) = structure.rail_tables
-    busy = structure.rail[rows] < 3
-    own = {structure.leaves[place] for place in structure.leaf[rows[~busy]].tolist()}
-    planes = {leaf: of_r3 if leaf in own else of_rails for leaf in structure.leaves}
-    planes = {leaf: plane for leaf, plane in planes.items() if plane}
-    tiers = {} if of_rails is None else snapshot.fabric.shape.tiers
-    shape = msgspec.structs.replace(snapshot.fabric.shape, planes=planes, tiers=tiers)
-    structure = build_structure(msgspec.structs.replace(snapshot.fabric, shape=shape))
-    spare = spare_rails(DetectorInput(snapshot, structure), rows, busy)
-    assert spare[~busy].tolist() == [is_spare] * len(rows)
 
 
 def test_a_checkpoint_over_some_rails_is_not_judged() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, WINDOW_TICKS, DetectorInput, without_nan
-from fabmon.analysis.fabric_structure import NONE, Mask, Rows
+from fabmon.analysis.fabric_structure import Mask, Rows
 from fabmon.analysis.thresholds import Seconds, Share
 from fabmon.fabric.jobs.job_table import NO_JOBS
+from fabmon.fabric.model import SWITCH, Fabric
 from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.snapshot import Floats
 
@@ -97,20 +98,28 @@ class RailsInUse:
 
 def spare_rails(inputs: DetectorInput, rows: Rows, busy: Mask) -> Mask:
     """[hosts, rails]: whether a NIC may be a rail though it is not in use: it is as fast as the
-    fastest of its host, and cabled to a leaf in the plane and pod of a busy one's. A network for
-    storage has switches of its own, and is a plane."""
+    fastest of its host and on the fabric of the busy ones, cabled to a leaf of theirs or to one
+    with a spine of theirs. A network for storage has switches of its own."""
     structure, lines = inputs.structure, without_nan(inputs.snapshot.line_rate_bps[rows])
-    shape = structure.fabric.shape
-    # A leaf whose plane or pod is not known is by itself, as one that only its hosts name.
-    parts = [
-        tuple(
-            of.get(leaf, leaf if of or leaf not in shape.tiers else "")
-            for of in (shape.planes, shape.pods)
-        )
-        for leaf in structure.leaves
-    ]
-    number = {part: number for number, part in enumerate(dict.fromkeys(parts))}
-    part = np.array([number[part] for part in parts] + [NONE])[structure.leaf[rows]]
-    is_met = ((part[:, :, None] == part[:, None, :]) & busy[:, None, :]).any(axis=2)
-    spare: Mask = is_met & (part != NONE) & (lines >= lines.max(axis=1, keepdims=True))
+    above = structure.once(_above)
+    spines = {name: place for place, name in enumerate(set().union(*above.values()))}
+    cabled = np.zeros((len(structure.leaves) + 1, len(spines)), np.float32)
+    for place, name in enumerate(structure.leaves):
+        cabled[place, [spines[each] for each in above.get(name, ())]] = 1
+    near = (cabled @ cabled.T > 0) | np.eye(len(cabled), dtype=np.bool_)
+    near[-1, -1] = False  # NONE: its cable is not known.
+    leaf, is_fast = structure.leaf[rows], lines >= lines.max(axis=1, keepdims=True)
+    is_met = (near[leaf[:, :, None], leaf[:, None, :]] & busy[:, None, :]).any(axis=2)
+    spare: Mask = is_met & is_fast
     return spare
+
+
+def _above(fabric: Fabric) -> dict[str, frozenset[str]]:
+    """The switches that each switch is known to be cabled to."""
+    switches = {node.name for node in fabric.nodes if node.role == SWITCH}
+    found = {name: set[str]() for name in switches}
+    for port in fabric.ports:
+        if port.cable is not None and {port.node, port.cable.node} <= switches:
+            found[port.node].add(port.cable.node)
+            found[port.cable.node].add(port.node)
+    return {name: frozenset(each) for name, each in found.items()}
