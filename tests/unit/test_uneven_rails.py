@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from collectors.wire import Object
+from fabmon.analysis.evidence.detector_input import DetectorInput
+from fabmon.analysis.evidence.rails_in_use import spare_rails
+from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change
 from fabmon.fabric.jobs.job import Job, JobReport
-from fabmon.fabric.model import Host
+from fabmon.fabric.model import DOWNLINK, SWITCH, UPLINK, Host, Node
 from fabmon.fabric.tick import Tick
 from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.feeds.demo.scenario import parse
@@ -205,6 +208,36 @@ def test_a_rail_that_all_hosts_leave_out_from_the_start_is_reported() -> None:
     """It is as fast as the others, and cabled to the same spines."""
     opened = lives(JOB + uneven(1.0, 1.0, 1.0, 0.001), 40, lambda _, tick: tick)
     assert opened == ["open rails r3"]
+
+
+@pytest.mark.parametrize("has_own_spine", [False, True])
+def test_a_nic_on_leaves_with_a_spine_of_their_own_may_be_for_storage(has_own_spine: bool) -> None:
+    """Though that spine is cabled to the spines of the rails: one fabric, of two tiers, without
+    planes or pods."""
+    feed = DemoFeed(parse(JOB))
+    snapshot = new_pipeline(feed.hosts).accept(feed.step()).snapshot
+    fabric = snapshot.fabric
+    structure = build_structure(fabric)
+    ((_, rows),) = structure.rail_tables
+    busy = structure.rail[rows] < 3
+    own = {structure.leaves[place] for place in structure.leaf[rows[~busy]].tolist()}
+    if has_own_spine:
+        # Of the storage leaves to their spine, of the spines of the rails to that one.
+        ports = tuple(
+            msgspec.structs.replace(
+                port, cable=msgspec.structs.replace(port.cable, node="stspine1")
+            )
+            if port.cable is not None
+            and (port.node if port.role == UPLINK else port.cable.node) in own
+            and port.role in (UPLINK, DOWNLINK)
+            else port
+            for port in fabric.ports
+        )
+        spine = Node(name="stspine1", role=SWITCH, group="", ports=(), about={})
+        fabric = msgspec.structs.replace(fabric, ports=ports, nodes=(*fabric.nodes, spine))
+        structure = build_structure(fabric)
+    spare = spare_rails(DetectorInput(snapshot, structure), rows, busy)
+    assert spare[~busy].tolist() == [not has_own_spine] * len(rows)
 
 
 def test_a_checkpoint_over_some_rails_is_not_judged() -> None:

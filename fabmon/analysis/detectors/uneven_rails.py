@@ -47,8 +47,8 @@ CAUSE = Cause(
         " them for 40 ticks before, or most hosts of its job do (of half of the rails, only if they"
         " are silent); where one is left,"
         " model.several leave out the same or use theirs evenly. Or all hosts that send,"
-        " model.several or more, leave out rails of the same speed, plane and pod: fewer than"
-        " half, and uneven_rails.lost_min of them. A queue, what slows one of these rails"
+        " model.several or more, leave out rails of the same speed behind the same spines: fewer"
+        " than half, and uneven_rails.lost_min of them. A queue, what slows one of these rails"
         " anywhere, and an incast on the only busy rail explain it."
     ),
     inputs="All rails of the host",
