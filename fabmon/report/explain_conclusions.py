@@ -183,7 +183,7 @@ def _ended(failures: Sequence[LocatedFailure]) -> Iterator[str]:
 
 def _silent(log: JobLog) -> Iterator[str]:
     """The ranks for which others may have waited, and hosts whose ranks wrote nothing."""
-    silent = log.members.silent_ranks
+    silent = log.silent_ranks
     ended = {each.host for each in log.failures.values() if each.event.kind == PROCESS}
     hosts = sorted(filter(None, ended - set(log.rank_hosts.values())))
     if silent or hosts:
@@ -210,7 +210,7 @@ def _silent(log: JobLog) -> Iterator[str]:
 
 def host_of(rank: int, log: JobLog) -> str | None:
     """The host of a global rank; None where unknown."""
-    return log.members.host_of_rank(rank) or None
+    return log.host_of_rank(rank) or None
 
 
 def _stuck_sentences(

@@ -135,7 +135,7 @@ def _hosts(log: JobLog) -> list[HostRecord]:
     by_host: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for process, facts in log.processes.items():
         gpu = facts.gpu if facts.gpu >= 0 else process.gpu
-        by_host[process.host].append((log.members.rank_of(process), gpu))
+        by_host[process.host].append((log.rank_of(process), gpu))
     names = dict.fromkeys([*by_host, *log.hosts])
     found = []
     for name in names:

@@ -60,7 +60,7 @@ class RankNames:
         """The node with a name or address that RAS has; the same text where it is not known."""
         known = self._places.host_of(host)
         if not known and self._log is not None:
-            known = self._log.members.host_of_address(host)
+            known = self._log.host_of_address(host)
         return known or host
 
     def places(self, member: Member) -> list[Place]:
@@ -78,7 +78,7 @@ class RankNames:
             return []
         for process in self._processes.get(member.pid, ()):
             if process.host in (without_domain(host), host, member.host):
-                return self._log.members.hcas_of(process)
+                return self._log.hcas_of(process)
         return []
 
     def record(self, member: Member) -> RankRecord:

@@ -109,7 +109,7 @@ def _is_general(seen: SeenFailure) -> bool:
 
 def _located(seen: SeenFailure, log: JobLog, places: Places) -> LocatedFailure:
     event = seen.event
-    process = seen.process or log.members.process_of(seen.rank)
+    process = seen.process or log.process_of(seen.rank)
     indexed: tuple[str, ...] = ()
     if event.index >= 0:
         host = log.hosts.get(process.host) if process is not None else None
@@ -121,9 +121,7 @@ def _located(seen: SeenFailure, log: JobLog, places: Places) -> LocatedFailure:
         return LocatedFailure(seen, near, None)
     ranks: Sequence[int] = ()
     if event.kind in (COMPLETION, REQUEST):
-        ranks = log.members.peers_of(
-            process, event.side, near.hcas[0] if len(near.hcas) == 1 else ""
-        )
+        ranks = log.peers_of(process, event.side, near.hcas[0] if len(near.hcas) == 1 else "")
     far = _far(event.peer, event.remote_gid, ranks, log, places)
     return LocatedFailure(seen, near, _with_hca(far, near, log, places))
 
@@ -132,10 +130,10 @@ def _with_hca(far: FailureEnd, near: FailureEnd, log: JobLog, places: Places) ->
     """The far end with the HCA that its rank uses towards the near one, where one is known."""
     if far.place is not None or far.hcas or len(far.ranks) != 1 or not near.ranks:
         return far
-    process = log.members.process_of(far.ranks[0])
+    process = log.process_of(far.ranks[0])
     if process is None or (far.host and far.host != process.host):
         return far
-    hcas = log.members.hcas_of(process, near.ranks[0])
+    hcas = log.hcas_of(process, near.ranks[0])
     place = places.port(process.host, hcas[0]) if len(hcas) == 1 else None
     return msgspec.structs.replace(far, host=process.host, hcas=tuple(hcas), place=place)
 
@@ -150,12 +148,12 @@ def _near(
     """The end that wrote the line; of a process that ended the one that the line names."""
     event = seen.event
     gid = event.local_gid
-    rank = seen.rank if seen.rank >= 0 else log.members.rank_of(process)
-    hcas = (event.hca,) if event.hca else tuple(indexed) or tuple(log.members.hcas_of(process))
+    rank = seen.rank if seen.rank >= 0 else log.rank_of(process)
+    hcas = (event.hca,) if event.hca else tuple(indexed) or tuple(log.hcas_of(process))
     host = event.peer if event.kind == PROCESS else "" if process is None else process.host
-    host = host or seen.host or log.members.host_of_rank(rank)
+    host = host or seen.host or log.host_of_rank(rank)
     if not host and rank < 0 and event.kind in (GPU, PROCESS, PROGRAM):
-        host = log.members.host_of_source(seen.source)
+        host = log.host_of_source(seen.source)
     place = places.port_of_gid(gid) if gid else None
     if place is None and host and len(hcas) == 1:
         place = places.port(host, hcas[0])
@@ -174,15 +172,15 @@ def _near(
 def _far(address: str, gid: str, ranks: Sequence[int], log: JobLog, places: Places) -> FailureEnd:
     """The end that the line names, by address and GID; `ranks` are those it may be."""
     place = places.port_of_gid(gid) if gid else None
-    host, hca = log.members.host_of_gid(gid) if gid else ("", "")
-    host = host or log.members.host_of_address(address) or places.host_of(address)
+    host, hca = log.host_of_gid(gid) if gid else ("", "")
+    host = host or log.host_of_address(address) or places.host_of(address)
     host = host or (place.node if place is not None else "")
     if not host and address and not address[0].isdecimal() and ":" not in address:
         host = address
     if place is None and host and hca:
         place = places.port(host, hca)
     if host:
-        ranks = [rank for rank in ranks if log.members.host_of_rank(rank) in (host, "")]
+        ranks = [rank for rank in ranks if log.host_of_rank(rank) in (host, "")]
     return FailureEnd(
         host=host,
         ranks=tuple(ranks),
@@ -267,7 +265,7 @@ def _stuck(
     progress = _progress_of(group, seq, set(ranks), is_global, log)
     late = sorted((r, done) for r, done in progress.items() if done < seq and r not in ranks)
     # Of a group of some ranks it is not known which these are.
-    silent = log.members.silent_ranks if is_world(group) else []
+    silent = log.silent_ranks if is_world(group) else []
     times = [each.time for each in seen if each.time is not None]
     return StuckCollective(
         group=group,

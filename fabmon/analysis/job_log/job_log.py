@@ -36,7 +36,6 @@ from fabmon.analysis.job_log.launchers import after_cancel
 from fabmon.analysis.job_log.line_filter import MAX_PIECE, LineFilter, pieces
 from fabmon.analysis.job_log.log_lines import LogLine, parse_line, text_of
 from fabmon.analysis.job_log.log_times import find_time
-from fabmon.analysis.job_log.members import JobMembers
 from fabmon.analysis.job_log.nccl_tests import BenchmarkReader
 from fabmon.analysis.job_log.seen import (
     HostFacts,
@@ -98,7 +97,7 @@ class JobLog:
         """By lines of PyTorch behind the label of a host."""
         self.ranks_by_source: dict[str, set[int]] = {}
         self.hosts_by_source: dict[str, set[str]] = {}
-        self._members: JobMembers | None = None
+        self._made_index: _Index | None = None
         self._filter = LineFilter()
         self._several = SeveralLines()
         self._cancelled: set[str] = set()
@@ -107,7 +106,7 @@ class JobLog:
     def accept(self, block: bytes, source: str) -> None:
         """Read a block of whole lines of a log."""
         self.size += len(block)
-        self._members = None
+        self._made_index = None
         self.tests.accept(block, source)
         marks = [mark for mark in MARKS if mark in block]
         if not marks and not self._several.is_open:
@@ -333,11 +332,134 @@ class JobLog:
             yield from each
 
     @property
-    def members(self) -> JobMembers:
-        """The ranks, processes and hosts of what was read so far."""
-        if self._members is None:
-            self._members = JobMembers(self)
-        return self._members
+    def _index(self) -> _Index:
+        """The index of what was read so far."""
+        if self._made_index is None:
+            self._made_index = _Index(self)
+        return self._made_index
+
+    def host_of_address(self, address: str) -> str:
+        """The host with an address for connection setup, by the log; empty if unknown."""
+        return self._index.by_address.get(address) or self.address_hosts.get(address, "")
+
+    def host_of_gid(self, gid: str) -> tuple[str, str]:
+        """The host and HCA with a GID, by the log's failures; empty texts if unknown."""
+        return self._index.by_gid.get(gid, ("", ""))
+
+    def host_of_source(self, source: str) -> str:
+        """The host that wrote a file, where nothing on a line says it: that of all its lines of
+        NCCL, if all ranks of the job are on it, or if each file is that of another host. Empty if
+        unknown."""
+        hosts = self.hosts_by_source.get(source, set())
+        if len(hosts) != 1:
+            return ""
+        host = next(iter(hosts))
+        others = [each for name, each in self.hosts_by_source.items() if name != source]
+        if others:
+            is_one = all(len(each) == 1 and host not in each for each in others)
+        else:
+            on_host = {
+                facts.rank for process, facts in self.processes.items() if process.host == host
+            }
+            ranks = max((facts.ranks for facts in self.processes.values()), default=0)
+            is_one = 0 < ranks <= len(on_host - {-1})
+        return host if is_one else ""
+
+    def rank_of(self, process: Process | None) -> int:
+        """The rank of a process; -1 if unknown."""
+        if process is None:
+            return -1
+        facts = self.processes.get(process)
+        if facts is None:
+            return -1
+        return facts.rank if facts.rank >= 0 else facts.inferred_rank
+
+    def process_of(self, rank: int) -> Process | None:
+        """The process with a rank in the largest communicator; None if unknown."""
+        return self._index.by_rank.get(rank)
+
+    def host_of_rank(self, rank: int) -> str:
+        """The host of a global rank; empty if unknown."""
+        process = self.process_of(rank)
+        return (process.host if process is not None else "") or self.rank_hosts.get(rank, "")
+
+    @property
+    def silent_ranks(self) -> list[int]:
+        """Ranks that wrote nothing, where at least half of the job's did; empty where that is not
+        known: where no line has the size of the job, the log of one rank says nothing of others."""
+        known = {rank for rank, _, _ in self.progress} | set(self.signals) | set(self.rank_hosts)
+        known |= {each.rank for each in self.failures.values()}
+        known |= {self.rank_of(each.process) for each in self.failures.values()}
+        known |= {each.rank for each in self.all_timeouts}
+        known.discard(-1)
+        world = max((facts.ranks for facts in self.processes.values()), default=0)
+        if not world and len(known) < 2:
+            return []
+        world = max(world, max(known, default=-1) + 1)
+        if 2 * len(known) < world:
+            return []
+        return [rank for rank in range(world) if rank not in known]
+
+    def peers_of(self, process: Process | None, side: str, hca: str) -> list[int]:
+        """The ranks at the other end of a process' connections in one direction (`send`, `recv`,
+        empty: both), over an HCA (empty: any)."""
+        if process is None:
+            return []
+        host = self.hosts.get(process.host)
+        found: set[int] = set()
+        for each in self.channels.get(process, ()):
+            if side and each.is_receive != (side == "recv"):
+                continue
+            names = _nic_names(host, each)
+            if hca and names and hca not in names:
+                continue
+            found.add(each.rank if each.is_receive else each.peer)
+        return sorted(found)
+
+    def hcas_of(self, process: Process | None, peer: int | None = None) -> list[str]:
+        """The HCAs that a process' connections use, to a rank (None: to any)."""
+        if process is None:
+            return []
+        host = self.hosts.get(process.host)
+        channels = self.channels.get(process, ())
+        used = {
+            (each.hca, _nic_names(host, each))
+            for each in channels
+            if peer is None or peer in (each.rank, each.peer)
+        }
+        return list(dict.fromkeys(name for _, names in sorted(used) for name in names))
+
+
+class _Index:
+    """Hosts by address and GID, processes by rank."""
+
+    def __init__(self, log: JobLog) -> None:
+        self.by_address: dict[str, str] = {}
+        self.by_gid: dict[str, tuple[str, str]] = {}
+        self.by_rank: dict[int, Process] = {}
+        for name, host in log.hosts.items():
+            for address in host.addresses:
+                self.by_address.setdefault(address, name)
+        for seen in log.failures.values():
+            event = seen.event
+            if event.local_gid and seen.process:
+                self.by_gid.setdefault(event.local_gid, (seen.process.host, event.hca))
+        most = max((facts.ranks for facts in log.processes.values()), default=0)
+        for process, facts in log.processes.items():
+            rank = facts.inferred_rank if not most else facts.rank if facts.ranks == most else -1
+            if rank >= 0:
+                self.by_rank.setdefault(rank, process)
+        self._add_files(log)
+
+    def _add_files(self, log: JobLog) -> None:
+        """A log with lines of one rank of PyTorch and one host is that of the rank's process."""
+        by_host: dict[str, Process] = {}
+        for process in log.processes:
+            by_host.setdefault(process.host, process)
+        for source, ranks in log.ranks_by_source.items():
+            hosts = log.hosts_by_source.get(source, set())
+            if len(ranks) == len(hosts) == 1:
+                self.by_rank.setdefault(next(iter(ranks)), by_host[next(iter(hosts))])
 
 
 def _add_to(kept: dict[str, set[_T]], key: str, value: _T) -> None:
@@ -345,3 +467,11 @@ def _add_to(kept: dict[str, set[_T]], key: str, value: _T) -> None:
     values = kept.setdefault(key, set())
     if len(values) < 3:
         values.add(value)
+
+
+def _nic_names(host: HostFacts | None, channel: Channel) -> tuple[str, ...]:
+    """The NIC of a connection: its HCAs, or the device of another transport by its index."""
+    names = host.hcas.get(channel.hca, ()) if host is not None else ()
+    if names or channel.hca < 0 or channel.transport in ("NET/IB", "NET/Socket"):
+        return names
+    return (f"device {channel.hca}",)

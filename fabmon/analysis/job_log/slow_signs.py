@@ -40,7 +40,7 @@ def _hosts_of(processes: set[Process | None]) -> list[str]:
 def _is_one_host(log: JobLog) -> bool:
     """Whether all ranks of the job are known and on one host: its network is not used."""
     ranks = max((facts.ranks for facts in log.processes.values()), default=0)
-    known = {log.members.rank_of(each) for each in log.processes} - {-1}
+    known = {log.rank_of(each) for each in log.processes} - {-1}
     return len({each.host for each in log.processes}) == 1 and 0 < ranks <= len(known)
 
 
@@ -98,7 +98,7 @@ def _one_sided_gdr(log: JobLog) -> Iterator[str]:
     )
     if without:
         ranks = sorted(without)
-        processes = {log.members.process_of(rank) for rank in ranks}
+        processes = {log.process_of(rank) for rank in ranks}
         hosts = _hosts_of(processes)
         where = f" ({name_list(hosts, 4)})" if hosts else ""
         yield (

@@ -55,7 +55,7 @@ def failures_of(lines: Sequence[str]) -> list[LocatedFailure]:
 def test_a_healthy_job_has_its_ranks_hosts_and_hcas(version: str) -> None:
     log = read(Log(version).start())
     assert log.versions == {version: 1}
-    ranks = {log.members.rank_of(process): process for process in log.processes}
+    ranks = {log.rank_of(process): process for process in log.processes}
     assert {rank: process.host for rank, process in ranks.items()} == {
         0: "gpu001",
         1: "gpu001",
@@ -64,9 +64,9 @@ def test_a_healthy_job_has_its_ranks_hosts_and_hcas(version: str) -> None:
     }
     assert {facts.gpu for facts in log.processes.values()} == {0, 1}
     assert log.hosts["gpu002"].hcas == {0: ("mlx5_0",), 1: ("mlx5_2",)}
-    assert log.members.host_of_address("10.0.0.2") == "gpu002"
-    assert log.members.peers_of(ranks[2], "recv", "mlx5_0") == [1]
-    assert log.members.peers_of(ranks[2], "send", "") == []
+    assert log.host_of_address("10.0.0.2") == "gpu002"
+    assert log.peers_of(ranks[2], "recv", "mlx5_0") == [1]
+    assert log.peers_of(ranks[2], "send", "") == []
     assert not log.failures
 
 
@@ -132,7 +132,7 @@ def test_ranks_are_those_of_the_largest_communicator() -> None:
     log = Log("2.23.4")
     extra = [f"{log.prefix(3)}{log.communicator(1, 2, '0x77')}"]
     found = read([*extra, *log.start(), *extra])
-    assert sorted(found.members.rank_of(process) for process in found.processes) == [0, 1, 2, 3]
+    assert sorted(found.rank_of(process) for process in found.processes) == [0, 1, 2, 3]
 
 
 def test_merged_devices() -> None:
