@@ -38,7 +38,8 @@ from fabmon.cli.options import (
 from fabmon.session.errors import NO_ROOM, Exit, OutputError, UsageError
 from fabmon.session.process_end import exit_at_signals, leave, name_home, open_closed_streams
 
-_EPILOG = """Also: --color, --theme, --match, --prometheus-token-file, --perf (man, fabmon.toml).
+_EPILOG = """Also: --color, --theme, --match, --perf, --prometheus-token-file (man fabmon,
+fabmon.toml).
 
 \b
 Exit status:
