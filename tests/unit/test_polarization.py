@@ -211,6 +211,19 @@ def test_a_flow_that_pauses_in_the_second_in_which_the_link_is_full_is_one_of_th
     assert opened_by_eight(all_but_one) == ["polarization leaf1/uplinks"]
 
 
+def test_four_of_eight_that_go_on_alone_over_their_link_are_a_collision() -> None:
+    """The others, each on a link of its own or one of two, have sent what they had before."""
+
+    def step(fabric: LeafSpine, second: int) -> None:
+        for number, server in enumerate(fabric.servers):
+            if number < 4:
+                fabric.send(98 * GBPS, f"{server}/eth0", "leaf1/up1")
+            elif second % 10 < 2:
+                fabric.send(200 * GBPS, f"{server}/eth0", f"leaf1/up{2 + number % 3}")
+
+    assert opened_by_eight(step) == ["ecmp_collision leaf1/up1"]
+
+
 def test_answers_to_what_the_hosts_receive_are_no_flows_on_other_links() -> None:
     """In the seconds in which the hosts receive, too, each of the other links carries 1.2 %."""
 

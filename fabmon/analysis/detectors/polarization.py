@@ -8,7 +8,7 @@ or two tiers use the same hash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -146,10 +146,13 @@ def polarized_use(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) 
     level = without_nan(inputs.leaving(group.rows, ticks)[:, 0] / inputs.link_lines_bps(group.rows))
     level = np.where(np.isfinite(mean), level, np.float32(np.nan))
     flows = inputs.once(_flows, group, t)
-    use = _Use(level, _used(level, t), flows)
     now = int(take_part(sent_and_received(inputs, group.ends, ticks)[0][:, 0], t).sum())
+    # A few of the senders may pause in that tick. Where more do, they have sent all that they had,
+    # and have left the others alone with their links.
+    senders = flows.senders if now >= t.nearly * flows.senders else now
     # Half of the queue pairs may be silent, and those of a sender that waits for the others are.
-    many = max(flows.senders, flows.least * now // (2 * max(flows.senders, 1)))
+    many = max(senders, flows.least * now // (2 * max(flows.senders, 1)))
+    use = _Use(level, _used(level, t), replace(flows, senders=senders))
     are_few = 2 * _used(mean, t).sum() <= found.links
     return use if are_few and use.chance(many) < t.chance else None
 
