@@ -152,7 +152,8 @@ def polarized_use(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) 
     senders = flows.senders if now >= t.nearly * flows.senders else now
     # Half of the queue pairs may be silent, and those of a sender that waits for the others are.
     many = max(senders, flows.least * now // (2 * max(flows.senders, 1)))
-    use = _Use(level, _used(level, t), replace(flows, senders=senders))
+    least = flows.least * senders // max(flows.senders, 1)
+    use = _Use(level, _used(level, t), replace(flows, senders=senders, least=least))
     are_few = 2 * _used(mean, t).sum() <= found.links
     return use if are_few and use.chance(many) < t.chance else None
 
