@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,6 +79,17 @@ def _at_once(chunks: Sequence[RateChunk], name: str, way: str, times: list[int])
     return values
 
 
+def _written(directory: Path, ticks: Iterable[Tick]) -> Path:
+    """A recording of these ticks of the host `a`."""
+    hosts, path = [Host(name="a")], directory / "a.fabrec"
+    session = SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(hosts), tool="test")
+    writer, history = Writer.create(path, session), History(hosts)
+    for each in ticks:
+        writer.write(each, history.accept(each))
+    writer.close()
+    return path
+
+
 def _compare(path: Path) -> None:
     expected_by_port, times, senders = _one_by_one(path)
     chunks = rate_chunks(path)
@@ -101,16 +112,7 @@ def test_rate_chunks_equal_the_rates_of_the_history_at_each_tick(tmp_path: Path,
 
 def test_reads_that_are_late_absent_doubled_or_reset(tmp_path: Path) -> None:
     """A port counted every third tick, in 64 bits; one in 32 bits, with nulls; a reboot."""
-    hosts = [Host(name="a")]
-    writer = Writer.create(
-        tmp_path / "a.fabrec",
-        SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(hosts), tool="test"),
-    )
-    history = History(hosts)
-    for each in _odd_ticks():
-        writer.write(each, history.accept(each))
-    writer.close()
-    _compare(tmp_path / "a.fabrec")
+    _compare(_written(tmp_path, _odd_ticks()))
 
 
 def test_a_source_that_was_not_read_once(tmp_path: Path) -> None:
@@ -121,37 +123,23 @@ def test_a_source_that_was_not_read_once(tmp_path: Path) -> None:
     ]
     message = decode(wire.hello(layout, {"interval_s": 1.0}))
     assert isinstance(message, Hello)
-    hosts = [Host(name="a")]
-    writer = Writer.create(
-        tmp_path / "a.fabrec",
-        SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(hosts), tool="test"),
-    )
-    history = History(hosts)
+    ticks = []
     for seq in range(12):
         clock = (seq + 1) * SECOND_NS
         frame = Frame(seq, START_NS + clock, clock, [None, [clock, seq * 1000, 1]])
-        each = tick(seq, {"a": frame}, {"a": message} if not seq else None, up("a"))
-        writer.write(each, history.accept(each))
-    writer.close()
-    _compare(tmp_path / "a.fabrec")
+        ticks.append(tick(seq, {"a": frame}, {"a": message} if not seq else None, up("a")))
+    _compare(_written(tmp_path, ticks))
 
 
 def test_ports_that_come_and_go_within_a_chunk(tmp_path: Path) -> None:
     """A switch renamed its ports again and again: reports of the recording failed."""
-    hosts = [Host(name="a")]
-    writer = Writer.create(
-        tmp_path / "a.fabrec",
-        SessionRecord(started_ns=START_NS, interval_s=1.0, hosts=tuple(hosts), tool="test"),
-    )
-    history = History(hosts)
+    ticks = []
     for seq in range(60):
         clock = (seq + 1) * SECOND_NS
         said = {"a": hello(port(f"eth{seq // 10}", metrics=("netdev_tx_bytes",)))}
         frame = Frame(seq, START_NS + clock, clock, [[clock, seq * 1000]])
-        each = tick(seq, {"a": frame}, said if seq % 10 == 0 else None, up("a"))
-        writer.write(each, history.accept(each))
-    writer.close()
-    chunks = rate_chunks(tmp_path / "a.fabrec")
+        ticks.append(tick(seq, {"a": frame}, said if seq % 10 == 0 else None, up("a")))
+    chunks = rate_chunks(_written(tmp_path, ticks))
     for chunk in chunks:
         assert chunk.tx_bps.shape[1] == len(chunk.fabric.ports) == len(chunk.line_rate_bps) == 6
     last = [each.id for each in chunks[-1].fabric.ports if each.node]
