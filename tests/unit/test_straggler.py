@@ -14,6 +14,11 @@ HOSTS = 8
 ITERATION_S, COMPUTES_S = 10, 4
 
 
+def exchange(watched: Watched, number: int, bps: float) -> None:
+    """A host sends over an uplink of its own, and receives as much."""
+    watched.fabric.send(bps, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}")
+
+
 def iterations(watched: Watched, late_s: dict[int, int]) -> Callable[[int], None]:
     """All hosts exchange data, each over an uplink of its own; some begin so many seconds late."""
 
@@ -27,9 +32,7 @@ def iterations(watched: Watched, late_s: dict[int, int]) -> Callable[[int], None
                 continue
             # Whoever is early moves a little until the last one is there, then all at full rate.
             util = 0.1 if into < last else 0.6
-            watched.fabric.send(
-                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * RATE)
 
     return traffic
 
@@ -55,9 +58,7 @@ def all_to_all(watched: Watched, late_s: int, every_s: int, rate_bps: float = RA
         for number in range(1, HOSTS + 1):
             at_s = late_s if number == 3 else 0
             util = 0.4 if into == at_s else 0.05 if into == late_s else 0.0
-            watched.fabric.send(
-                util * rate_bps, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * rate_bps)
 
     watched.seconds(60, traffic)
 
@@ -70,9 +71,7 @@ def test_a_host_that_is_late_by_less_than_an_exchange_takes_is_found() -> None:
         for number in range(1, HOSTS + 1):
             into = second % 8 - (2 if number == 3 else 0)
             util = 0.6 if 0 <= into < 4 else 0.0
-            watched.fabric.send(
-                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * RATE)
 
     watched.seconds(60, traffic)
     assert watched.opened() == ["straggler gpu003"]
@@ -110,9 +109,7 @@ def test_a_host_that_is_slower_in_each_exchange_is_not_late() -> None:
         into = second % 12
         for number in range(1, HOSTS + 1):
             util = (0.3 if into < 8 else 0.0) if number == 3 else 0.6 if into < 4 else 0.0
-            watched.fabric.send(
-                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * RATE)
 
     watched.seconds(60, traffic)
     assert watched.changes == []
@@ -128,9 +125,7 @@ def test_a_host_that_is_done_before_the_others_is_not_late() -> None:
         for number in range(1, HOSTS + 1):
             tail = 0.0 if number == 3 else 0.06
             util = 0.5 if into < 4 else tail if into < 7 else 0.0
-            watched.fabric.send(
-                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * RATE)
 
     watched.seconds(60, traffic)
     assert watched.changes == []
@@ -146,9 +141,7 @@ def test_a_host_that_seems_to_end_early_and_to_begin_late_is_not_late() -> None:
         into = second % 7
         for number in range(1, HOSTS + 1):
             util = (of_one if number == 3 else of_most)[into] if into < 5 else 0.0
-            watched.fabric.send(
-                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * RATE)
 
     watched.seconds(60, traffic)
     assert watched.changes == []
@@ -211,9 +204,7 @@ def test_a_silence_in_traffic_that_never_stops_is_one_and_not_many() -> None:
             util = (0.6 if second % 10 == 8 else 0.5, 0.13)[second % 2]
             if number == 3 and 20 <= second < 24:
                 util = 0.0
-            watched.fabric.send(
-                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * RATE)
 
     watched.seconds(90, traffic)
     assert watched.changes == []
@@ -290,9 +281,7 @@ def test_a_host_that_is_on_time_again_is_not_found_anew_when_another_one_stops()
         watched.fabric.silence()
         for number in range(1, HOSTS + 1):
             if number != 6 and second < 6:
-                watched.fabric.send(
-                    0.1 * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-                )
+                exchange(watched, number, 0.1 * RATE)
 
     watched.seconds(15, stopped)
     assert watched.opened() == ["straggler gpu003"]
@@ -306,9 +295,7 @@ def test_a_host_that_has_no_part_in_an_exchange_before_the_one_of_all_is_not_lat
         into = second % ITERATION_S
         for number in range(1, HOSTS + 1):
             util = 0.6 if into >= 6 else 0.4 if into == 2 and number != 3 else 0.0
-            watched.fabric.send(
-                util * RATE, f"gpu{number:03}/eth0", f"leaf1/up{number}", f"leaf1/down{number}"
-            )
+            exchange(watched, number, util * RATE)
 
     watched.seconds(PERIOD_S, traffic)
     assert watched.changes == []
