@@ -128,7 +128,7 @@ class AffectedJobs:
         fabric = snapshot.fabric
         ports = [fabric.ports[row] for row in condition.rows if 0 <= row < len(fabric.ports)]
         ports += [self._port_of[name] for name in condition.victims if name in self._port_of]
-        hosts = {condition.subject.partition("/")[0], *condition.victims}
+        hosts = {condition.subject_node, *condition.victims}
         switch_ports = []
         for port in ports:
             if port.node not in self._switches:

@@ -305,7 +305,7 @@ def _is_of_cable(condition: Condition) -> bool:
 def _node_of(condition: Condition, fabric: Fabric) -> str:
     """The node of the first port of a condition, else its subject."""
     rows = condition.rows
-    return fabric.ports[rows[0]].node if rows else condition.subject.partition("/")[0]
+    return fabric.ports[rows[0]].node if rows else condition.subject_node
 
 
 def _finding_events(snapshot: Snapshot, changes: Iterable[tuple[Change, Finding]]) -> list[Event]:

@@ -194,6 +194,11 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
         """Cause and subject: equal for the same condition at different ticks."""
         return f"{self.cause}:{self.subject}"
 
+    @property
+    def subject_node(self) -> str:
+        """The node that the subject is, or is on; of another kind of subject its first words."""
+        return self.subject.partition("/")[0]
+
 
 class Change(StrEnum):
     """What happened to a finding at a tick."""

@@ -83,7 +83,7 @@ class _Roots:
         self._roots = roots
         self._lost = {each.subject for each in roots if each.cause == node_lost.CAUSE.name}
         self._polarized = {
-            _node_of(each) for each in roots if each.cause == polarization.CAUSE.name
+            each.subject_node for each in roots if each.cause == polarization.CAUSE.name
         }
         flapping = Counter(
             node
@@ -129,7 +129,7 @@ class _Roots:
             return not self._paused_by_storms.isdisjoint(rows)
         if cause in _OF_GROUP:
             is_collision = cause == ecmp_collision.CAUSE.name
-            if is_collision and _node_of(symptom) in self._polarized:
+            if is_collision and symptom.subject_node in self._polarized:
                 return True
             # The traffic of a link that is down or flaps fills the other links of its group.
             sheds = flapping | self._ports[link_down.CAUSE.name]
@@ -219,10 +219,6 @@ def _slowed_here(condition: Condition) -> tuple[str, ...]:
     """The ports that a condition names as slowed where it is. The senders of an incast may be
     anywhere; the ports that wait for it are in its rows."""
     return () if condition.cause == incast.CAUSE.name else condition.victims
-
-
-def _node_of(condition: Condition) -> str:
-    return condition.subject.partition("/")[0]
 
 
 def _leaves_of_hosts(fabric: Fabric) -> dict[str, set[str]]:

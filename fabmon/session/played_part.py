@@ -117,7 +117,7 @@ class PlayedPart:
         )
 
     def _finding(self, finding: Finding, rows: set[int], hosts: set[str]) -> FindingAtTime:
-        subject = finding.subject.partition("/")[0]
+        subject = finding.subject_node
         on_path = bool(rows.intersection(finding.rows)) or subject in hosts
         return FindingAtTime(
             text=sentence(finding),

@@ -153,7 +153,7 @@ def units_with_findings(
     title_of = {node.name: unit.title for unit in units for node in unit.nodes}
     found: dict[str, None] = {}
     for finding in findings:
-        name = finding.subject.partition("/")[0].partition(" ")[0]
+        name = finding.subject_node.partition(" ")[0]
         if finding.rows and 0 <= finding.rows[0] < len(fabric.ports):
             name = fabric.ports[finding.rows[0]].node
         if name in title_of:

@@ -75,8 +75,7 @@ def matching(findings: Sequence[Finding], matched: Matched | None) -> Sequence[F
     return [
         finding
         for finding in findings
-        if any(matched.ports[row] for row in finding.rows)
-        or finding.subject.split("/")[0] in matched.nodes
+        if any(matched.ports[row] for row in finding.rows) or finding.subject_node in matched.nodes
     ]
 
 
@@ -187,7 +186,7 @@ def port_of(finding: Finding, fabric: Fabric) -> Port | None:
 
 def _node(finding: Finding, fabric: Fabric) -> str:
     port = port_of(finding, fabric)
-    return finding.subject.partition("/")[0] if port is None else port.node
+    return finding.subject_node if port is None else port.node
 
 
 def _noun(finding: Finding, fabric: Fabric) -> str:

@@ -286,7 +286,7 @@ class HeatmapRows:
         by_node: dict[str, list[Finding]] = {}
         for finding in matching(ctx.scene.findings, ctx.matched):
             row = finding.rows[0] if finding.rows else -1
-            name = finding.subject.partition("/")[0].partition(" ")[0]
+            name = finding.subject_node.partition(" ")[0]
             if 0 <= row < len(ctx.fabric.ports):
                 name = ctx.fabric.ports[row].node
             by_node.setdefault(name, []).append(finding)

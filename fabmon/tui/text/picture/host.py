@@ -262,7 +262,7 @@ def resending_ports(canvas: Canvas) -> list[Line]:
 
 def kernel_messages(canvas: Canvas) -> list[Line]:
     """What the kernel of the node logged about its devices, latest first."""
-    name = canvas.ports[0].node if canvas.ports else canvas.finding.subject.partition("/")[0]
+    name = canvas.ports[0].node if canvas.ports else canvas.finding.subject_node
     messages = canvas.snapshot.logs.get(name, ())
     node = next((each for each in canvas.fabric.nodes if each.name == name), None)
     lines = canvas.title(f"{name}: kernel log, latest first")
