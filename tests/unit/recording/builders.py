@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,8 @@ from fabmon.feeds.demo.feed import DemoFeed
 from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
 from fabmon.recording.reading.reader import Recording
+from fabmon.recording.writing.recorder import Recorder
+from fabmon.recording.writing.segments import Rotation, Segments
 from fabmon.recording.writing.writer import Writer
 from tests.builders import SECOND_NS, START_NS, LeafSpine, frame, hello, port
 
@@ -145,3 +147,21 @@ def demo_recording(
         writer.write(tick, history.accept(tick))
     writer.close()
     return path
+
+
+def record(path: Path, ticks: list[Tick], rotation: Rotation | None = None) -> Recorder:
+    """A recorder that has written these ticks."""
+    recorder = Recorder(Segments(path, rotation or Rotation()), session(LeafSpine()))
+    for tick in ticks:
+        wait_for(lambda: recorder.waiting < 30)
+        recorder.accept(tick)
+    wait_for(lambda: not recorder.waiting)
+    return recorder
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return once a condition holds; fails after minutes."""
+    until = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.0005)
