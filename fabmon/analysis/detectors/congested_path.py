@@ -59,7 +59,7 @@ CAUSE = Cause(
     ),
     not_observable=(
         "The link, and the cause: a hash, too few links, a slow or damaged link and, on InfiniBand,"
-        " a slow receiver look the same from hosts. Queues that slow all hosts alike with fewer"
+        " a slow receiver look the same from hosts. Queues that slow all hosts equally with fewer"
         " marks"
     ),
     confidence=0.85,
