@@ -385,7 +385,7 @@ def test_signs_of_counters_that_move_that_do_not_and_that_are_absent(cnps_per_gb
 
 
 def test_the_sign_of_a_level_beside_the_others() -> None:
-    """The quieter quarter has 10, so that 30 is raised; below 20 nothing has a queue."""
+    """Most have 10, so that 30 is raised; below 20 nothing has a queue."""
     t = thresholds()
     gauge = Gauge(last_input(LeafSpine()), t)
     level = np.array([10] * 5 + [25, 30 * np.e, 1e9], np.float32)

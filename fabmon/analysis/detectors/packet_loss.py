@@ -48,11 +48,11 @@ CAUSE = Cause(
     rule=(
         "Of each Gbit that a rail sends, packet_loss.naks_per_gbit NAKs for missing packets come"
         " back (five times as many where fewer than eight rails are busy), and packet_loss.rise"
-        " times what the quieter quarter of them has. They come in packet_loss.ticks of ten"
-        " seconds and in all with traffic, to fewer than half of the rails that send. One host or"
-        " leaf sends or receives nine tenths of these packets: a cable has one place, packets that"
-        " overtake each other have many. No node is known to route adaptively. An unhealthy link,"
-        " a full link or a full receiver on the way explains it."
+        " times their median. They come in packet_loss.ticks of ten seconds and in all with"
+        " traffic, to fewer than half of the rails that send. One host or leaf sends or receives"
+        " nine tenths of these packets: a cable has one place, packets that overtake each other"
+        " have many. No node is known to route adaptively. An unhealthy link, a full link or a"
+        " full receiver on the way explains it."
     ),
     inputs=(
         "RDMA counters of the hosts: packet_seq_err of senders; out_of_sequence shows the receivers"

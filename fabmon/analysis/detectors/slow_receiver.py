@@ -8,7 +8,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, has_values
 from fabmon.analysis.evidence.flow_control import time_waiting, unseen_victims, uses_credits
-from fabmon.analysis.evidence.pause_graph import SHARE_TICKS, PauseGraph, pause_graph
+from fabmon.analysis.evidence.pause_graph import PauseGraph, pause_graph
 from fabmon.analysis.evidence.usual_level import MIN_PORTS
 from fabmon.analysis.fabric_structure import NONE
 from fabmon.analysis.finding import SLOW_HOST_PORT, WARNING, Cause, Condition, Evidence, Trait
@@ -26,11 +26,11 @@ CAUSE = Cause(
     severity=WARNING,
     rule=(
         "A host pauses its switch for more than model.waiting of model.ticks of model.window"
-        " seconds, and for model.rise times what the quieter quarter of the busy ports has or"
-        " model.half, while it receives less than model.nearly of line rate. On InfiniBand its"
-        " switch also waits for credits for model.no_credits of these seconds, or for model.waiting"
-        " of ten and model.scatter times the median of eight ports towards hosts that send half as"
-        " much. A host PCIe limit of the same NIC explains it."
+        " seconds, and for model.rise times the median of the busy ports or model.half,"
+        " while it receives less than model.nearly of line rate. On InfiniBand its switch also"
+        " waits for credits for model.no_credits of these seconds, or for model.waiting of ten and"
+        " model.scatter times the median of eight ports towards hosts that send half as much. A"
+        " host PCIe limit of the same NIC explains it."
     ),
     inputs="Pause counters at either end; on InfiniBand ib_tx_wait of the switch port",
     not_observable=(
@@ -73,7 +73,7 @@ def host_pauses(inputs: DetectorInput, storm: Cause, t: ModelThresholds) -> Iter
     graph, structure = pause_graph(inputs, t), inputs.structure
     # A port that is gone has no node. One that receives at line rate is as fast as its link.
     may_be = (structure.node != NONE) & ~structure.is_switch
-    may_be &= inputs.received_filled[:, -SHARE_TICKS:].max(axis=1) < t.nearly
+    may_be &= inputs.received_filled[:, -t.ticks :].max(axis=1) < t.nearly
     for row in np.flatnonzero(graph.pauses & may_be).tolist():
         if not _is_background(inputs, graph, row, t):
             victims = graph.victims(int(structure.node[row]), but=row)
@@ -99,7 +99,7 @@ def _condition(
     structure, column = inputs.structure, inputs.snapshot.column
     port = structure.fabric.ports[row]
     paused = inputs.pauses_peer(row)
-    worst = int(paused[-SHARE_TICKS:].argmax()) - SHARE_TICKS
+    worst = int(paused[-t.window :].argmax()) - t.window
     share, received = float(paused[worst]), inputs.entering(np.array([row]), TICKS)[0, worst]
     is_known = bool(np.isfinite(received))
     grows = {name: value for name in _NO_ROOM if (value := float(column(name)[row])) > 0}

@@ -18,9 +18,6 @@ from fabmon.analysis.fabric_structure import NONE, Mask, Rows
 from fabmon.analysis.thresholds import ModelThresholds
 from fabmon.fabric.snapshot import Floats
 
-SHARE_TICKS = 3
-"""Ticks of which a finding and its picture show the largest pause share."""
-
 
 @dataclass(frozen=True, slots=True)
 class PauseGraph:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, total_of, without_nan
 from fabmon.analysis.evidence.flow_control import time_waited
-from fabmon.analysis.evidence.usual_level import MIN_PORTS
+from fabmon.analysis.evidence.usual_level import usual_level
 from fabmon.analysis.fabric_structure import NONE, Mask
 from fabmon.analysis.median import median
 from fabmon.analysis.thresholds import ModelThresholds
@@ -84,10 +84,10 @@ class Gauge:
         """The signs of levels of one kind, 0 between what is calm and what is raised; NaN where
         there is none."""
         t, raised = self._t, floor
-        known = level[np.isfinite(level)]
-        if len(known) >= MIN_PORTS:
+        usual = usual_level(level[np.isfinite(level)])
+        if usual is not None:
             # Where most ports show more than any healthy fabric has, most have a queue.
-            raised = min(max(floor, t.rise * median(known)), most)
+            raised = min(max(floor, t.rise * usual), most)
         level = np.maximum(level, np.float32(1e-6))
         odds = np.maximum(np.log(level / raised), 0) + np.minimum(np.log(level / floor), 0)
         sign: Floats = np.clip(t.slope * odds, -t.clip, t.clip).astype(np.float32)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fabmon.analysis.detectors import incast
-from fabmon.analysis.evidence.pause_graph import SHARE_TICKS
 from fabmon.analysis.recent_load import recent_ticks
 from fabmon.fabric.measures import known_mean
 from fabmon.fabric.model import Port
@@ -76,7 +75,7 @@ class _Second(NamedTuple):
 
 def _worst(canvas: Canvas) -> _Second:
     """The second in which the port at fault paused the network most: that of the sentence."""
-    share = _root_shares(canvas)[-SHARE_TICKS:]
+    share = _root_shares(canvas)
     worst = int(share.argmax()) - len(share)
     ago_s = canvas.before_s - (worst + 1) * canvas.snapshot.interval_s
     at = time_of_day(canvas.snapshot.time_ns - round(ago_s * SECOND_NS))
