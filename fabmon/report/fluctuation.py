@@ -131,10 +131,12 @@ def _drift(subject: Subject) -> str:
 
 def strip(subject: Subject) -> str:
     """The medians over time as blocks, from 0 to the highest; a dot where there is none."""
-    top = max((value for value in subject.strip if value is not None), default=0.0)
+    top = max((part.median_bps for part in subject.strip if part is not None), default=0.0)
     return "".join(
-        ABSENT if value is None else _BLOCKS[min(7, int(value / top * 8)) if top > 0 else 0]
-        for value in subject.strip
+        ABSENT
+        if part is None
+        else _BLOCKS[min(7, int(part.median_bps / top * 8)) if top > 0 else 0]
+        for part in subject.strip
     )
 
 

@@ -72,6 +72,14 @@ class Slot(msgspec.Struct, frozen=True):
     cells: int
 
 
+class Part(msgspec.Struct, frozen=True):
+    """The lowest, median and highest of the means of 10 s in a part of the time, bits/s."""
+
+    low_bps: float
+    median_bps: float
+    high_bps: float
+
+
 class Iterations(msgspec.Struct, frozen=True):
     """The length of a job's iterations in seconds, over `count` iterations."""
 
@@ -88,7 +96,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     A link has the id of the sending port as its name (`way` tx), or of the receiving port (`rx`)
     where the sender is not watched. `job` is the scheduler's, None of hosts whose traffic moves
     together. `links` is the number of links in it. `spread` is None where it never communicated.
-    `strip` are medians of equal parts of the whole time, None where it did not communicate.
+    `strip` are equal parts of the whole time, None where it did not communicate.
     """
 
     kind: str
@@ -103,7 +111,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     drift: Drift | None = None
     hours: tuple[Slot, ...] = ()
     weekdays: tuple[Slot, ...] = ()
-    strip: tuple[float | None, ...] = ()
+    strip: tuple[Part | None, ...] = ()
     iterations: Iterations | None = None
     hosts: tuple[str, ...] = ()
 

@@ -234,7 +234,7 @@ class Study:
             drift=drift,
             hours=trends.slot_statistics(hours(series.at_ns, self._zone), series.values),
             weekdays=trends.slot_statistics(weekdays(series.at_ns, self._zone), series.values),
-            strip=trends.strip_medians(series, self._data.span or (0, 1), cell_s),
+            strip=trends.strip_parts(series, self._data.span or (0, 1), cell_s),
         )
 
     def _notes(self, whole_links: Bools) -> Iterable[str]:

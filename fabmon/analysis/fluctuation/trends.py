@@ -27,7 +27,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from fabmon.analysis.fluctuation.results import Drift, Slot, Step
+from fabmon.analysis.fluctuation.results import Drift, Part, Slot, Step
 from fabmon.analysis.iteration.signal_analysis import SIGMA_PER_MAD, LevelChange
 from fabmon.fabric.snapshot import Floats
 
@@ -263,20 +263,20 @@ def slot_statistics(slot_of: NDArray[np.int64], values: Values) -> tuple[Slot, .
     return tuple(slots)
 
 
-def strip_medians(
+def strip_parts(
     series: CellSeries, span: tuple[int, int], cell_s: float
-) -> tuple[float | None, ...]:
-    """Medians of 48 equal parts of a span of time (ns), fewer where it has fewer cells.
-
-    None for a part without values.
-    """
+) -> tuple[Part | None, ...]:
+    """48 equal parts of a span of time (ns), fewer where it has fewer cells; None for a part
+    without values."""
     count = int(np.clip((span[1] - span[0]) / (cell_s * 1e9), 1, _STRIP_PARTS))
     width_ns = max(1, (span[1] - span[0]) // count + 1)
     part = np.clip((series.at_ns - span[0]) // width_ns, 0, count - 1)
-    return tuple(
-        float(np.median(series.values[part == n])) if (part == n).any() else None
-        for n in range(count)
-    )
+    found: list[Part | None] = []
+    for number in range(count):
+        own = series.values[part == number]
+        values = (float(of(own)) for of in (np.min, np.median, np.max)) if len(own) else None
+        found.append(None if values is None else Part(*values))
+    return tuple(found)
 
 
 def hours(at_ns: Times, zone: datetime.tzinfo) -> NDArray[np.int64]:

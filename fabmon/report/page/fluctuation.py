@@ -196,24 +196,27 @@ def _curves(found: Fluctuation, rows: list[Subject]) -> Markup:
         ),
         tag(
             "figcaption",
-            "Medians of equal parts of the time, of means of 10 s of communication, on a scale "
-            "from 0 to the highest of the row. A line with a number is a level "
-            "change. Times are UTC.",
+            "Lowest, median and highest of the means of 10 s of communication in equal parts of "
+            "the time, on a scale from 0 to the highest of the row. A line with a number is a "
+            "level change. Times are UTC.",
         ),
     )
 
 
 def _curve(found: Fluctuation, subject: Subject, top: float) -> list[Markup]:
-    highest = max((value for value in subject.strip if value is not None), default=0.0) or 1.0
+    highest = max((part.high_bps for part in subject.strip if part is not None), default=0.0) or 1.0
     width = (CHART_WIDTH - CHART_LEFT) / max(1, len(subject.strip))
     base = top + _CURVE
     area, line, was_there = "", "", False
-    for place, value in enumerate(subject.strip):
-        if value is None:
+    for place, part in enumerate(subject.strip):
+        if part is None:
             was_there = False
             continue
-        x, y = CHART_LEFT + place * width, base - _CURVE * value / highest
-        area += f"M{x:.1f} {base:g}V{y:.1f}h{width:.2f}V{base:g}z"
+        x = CHART_LEFT + place * width
+        low, y, high = (
+            base - _CURVE * bps / highest for bps in (part.low_bps, part.median_bps, part.high_bps)
+        )
+        area += f"M{x:.1f} {low:.1f}V{high:.1f}h{width:.2f}V{low:.1f}z"
         line += f"{'L' if was_there else 'M'}{x:.1f} {y:.1f}h{width:.2f}"
         was_there = True
     return [

@@ -25,11 +25,15 @@ from fabmon.tui.screen_state import ScreenState
 from fabmon.tui.screens.line_screens import DetailedScreen
 from fabmon.tui.text.draw_context import DrawContext
 from fabmon.tui.text.pages import fluctuation
-from fabmon.tui.text.pages.fluctuation import hours
+from fabmon.tui.text.pages.fluctuation_details import details
 from fabmon.tui.widgets.lines import LineView, Painted
 
 _EVERY_S = 10.0
 """Live, the study is repeated this often."""
+_TALL = 34
+"""From this height on the selected subject has a band over time ..."""
+_BAND = 6
+"""... of so many rows."""
 _LEAST_GROWTH = 0.1
 """The study of a growing recording is repeated when it has grown by this share."""
 
@@ -217,7 +221,7 @@ class FluctuationScreen(DetailedScreen):
             self.paint()
 
     def draw_details(self, ctx: DrawContext) -> None:
-        """Draw the hours of the selected line."""
+        """Draw the selected line over time and by hour."""
         view, lines = self.query_one("#hours", Painted), self.query_one("#lines", LineView)
         if self._wanted_subject is not None and self._done is not None:
             lines.select(self._wanted_subject)
@@ -229,4 +233,7 @@ class FluctuationScreen(DetailedScreen):
         view.display = subject is not None
         if subject is not None and self._done is not None:
             name = fluctuation.name_of(subject, fluctuation.names(ctx.scene))
-            self.put("#hours", hours(ctx, subject, name, self._done[1]))
+            rows = _BAND if self.size.height >= _TALL else 0
+            shown = details(ctx, subject, name, self._done[1], rows)
+            view.styles.height = len(shown)
+            self.put("#hours", shown)

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fabmon.analysis.fluctuation.results import Fluctuation, Foreign, Slot, Spread, Step, Subject
+from fabmon.analysis.fluctuation.results import (
+    Fluctuation,
+    Foreign,
+    Part,
+    Slot,
+    Spread,
+    Step,
+    Subject,
+)
 from fabmon.fabric.model import Host
 from fabmon.fabric.tick import NodeState, NodeStatus
 from fabmon.fabric.time_wording import event_time, utc
@@ -220,7 +228,7 @@ def test_steps_hours_and_others_are_drawn_where_they_are_known() -> None:
         steps=(Step(begin + 2 * hour_ns, 20.0, 300e9, 150e9),),
         hours=(Slot(0, 200e9, 100e9, 300e9, 0.1, 360), Slot(23, 60e9, 50e9, 70e9, 0.1, 6)),
         weekdays=(Slot(0, 200e9, 100e9, 300e9, 0.1, 360),),
-        strip=(300e9, None, 150e9, 150e9),
+        strip=(Part(250e9, 300e9, 310e9), None, Part(150e9, 150e9, 150e9)),
     )
     found = Fluctuation(
         from_ns=begin, until_ns=begin + 4 * hour_ns, watched_s=4 * 3600, interval_s=1.0,

@@ -1,4 +1,4 @@
-"""The fluctuation of bandwidth as a table, and the selected subject by hour of day."""
+"""The fluctuation of bandwidth as a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from fabmon.analysis.fluctuation.results import (
     PAIR,
     RAIL,
     Fluctuation,
-    Slot,
     Spread,
     Step,
     Subject,
@@ -30,9 +29,9 @@ from fabmon.fabric.wording import (
     percent_range,
     plural,
     rate,
-    rounded_percent,
 )
 from fabmon.report.fluctuation import largest_steps
+from fabmon.tui.cells import ABSENT, Look, scale
 from fabmon.tui.line import (
     Line,
     PortTarget,
@@ -45,9 +44,8 @@ from fabmon.tui.line import (
     paragraph,
     right,
 )
+from fabmon.tui.metrics import heat_metric
 from fabmon.tui.palette import Depth, Palette
-from fabmon.tui.text import chart
-from fabmon.tui.text.chart import BLOCKS
 from fabmon.tui.text.draw_context import DrawContext
 
 _TITLES = {
@@ -58,8 +56,6 @@ _TITLES = {
 }
 _BAR, _COV = 16, 7
 _MOST_STEPS = 8
-_HOURS = 24
-_MOST_STEPS_OF_ONE = 3
 _MOST_ROWS = 256
 """Rows of a kind, 0.1 ms each at every tick."""
 _WIDEST_PART = 4
@@ -141,7 +137,7 @@ def _legend(ctx: DrawContext, found: Fluctuation) -> Line:
         *(("≥ at least: bursts under 3 samples",) if is_bound else ()),
         "CoV deviation/mean",
         "active time with traffic",
-        "curve 0 to its maximum",
+        "over time: brightest is its highest",
     )
     text = ""
     for part in parts:
@@ -172,20 +168,29 @@ def _row(
     assert spread is not None
     bound = "" if spread.whole else "≥"
     used = 2 + name + 1 + RATE + 2 + _BAR + 2 * (1 + _COV) + 2
-    curve = np.array([np.nan if v is None else v for v in subject.strip], np.float32)
+    curve = np.array([np.nan if p is None else p.median_bps for p in subject.strip], np.float32)
     curve = _stretched(curve, max(0, ctx.width - used - 1))
-    top = float(np.nanmax(curve)) if np.isfinite(curve).any() else 1.0
     spans: list[Span] = [
         (f"  {fit(_name(subject, named), name)}", palette.text),
-        (f"{right(bound + _rate(ctx, subject, spread.median_bps), RATE + 1)}  ", palette.strong),
+        (f"{right(bound + rate_of(ctx, subject, spread.median_bps), RATE + 1)}  ", palette.strong),
         (_bar(spread, max(spread.p95_bps, subject.line_rate_bps or 0.0), palette), palette.tx),
         (
             f" {right(percent(spread.cov), _COV)} {right(percent(spread.share), _COV)}  ",
             palette.dim,
         ),
-        (chart.spark(curve, len(curve), top), palette.tx),
+        *_over_time(ctx, curve),
     ]
     return line(*spans, target=_target(subject, rows))
+
+
+def _over_time(ctx: DrawContext, curve: Floats) -> list[Span]:
+    """A cell for each value, by its share of the highest one."""
+    if not np.isfinite(curve).any():
+        return []
+    look = Look(ctx.palette, scale(heat_metric("util"), ctx.palette.depth, False))
+    cells = look.levels.levels_of(curve / max(float(np.nanmax(curve)), 1.0))
+    cells[np.isnan(curve)] = ABSENT
+    return [look.picture(code, 1) for code in cells.tolist()]
 
 
 def _bar(spread: Spread, top: float, palette: Palette) -> str:
@@ -243,7 +248,7 @@ def _steps(ctx: DrawContext, found: Fluctuation) -> list[Line]:
 
 
 def _step(ctx: DrawContext, step: Step, subject: Subject) -> str:
-    before, after = (_rate(ctx, subject, bps) for bps in (step.before_bps, step.after_bps))
+    before, after = (rate_of(ctx, subject, bps) for bps in (step.before_bps, step.after_bps))
     change = percent_change(step.change)
     return f"{time_of_day(step.at_ns)} {subject.name}: {before} → {after}, {change}"
 
@@ -259,73 +264,6 @@ def _notes(found: Fluctuation) -> list[str]:
     return texts
 
 
-def hours(ctx: DrawContext, subject: Subject, name: str, found: Fluctuation) -> list[Line]:
-    """The selected subject: its title, a bar per hour of day (median), its drift and changes."""
-    palette, width = ctx.palette, ctx.width
-    slots = {slot.slot: slot for slot in subject.hours}
-    cell = min(max(2, (width - 2) // _HOURS), 6)
-    top = max((slot.median_bps for slot in subject.hours), default=0.0)
-    best = max(subject.hours, key=lambda slot: slot.median_bps, default=None)
-    worst = min(subject.hours, key=lambda slot: slot.median_bps, default=None)
-    scope = f" by hour, {found.zone}, {found.means}"
-    title: list[Span] = [(f" {name}", palette.strong), (scope, palette.text)]
-    if best is not None and worst is not None:
-        text = f", {_slot_text(ctx, subject, best)}"
-        if worst.slot != best.slot:
-            text = f", highest {text[2:]}, lowest {_slot_text(ctx, subject, worst)}"
-        title.append((text, palette.dim))
-    first = line(*title)
-    if len(first.text) > width:
-        first = line((fit(first.text, width), palette.text))
-    labels_ = "".join(
-        f"{hour:02}".ljust(cell) if cell > 2 or hour % 3 == 0 else "  " for hour in range(_HOURS)
-    )
-    bars = [
-        (_block(slots.get(hour), top).ljust(cell), palette.tx if hour in slots else palette.dim)
-        for hour in range(_HOURS)
-    ]
-    return [
-        first,
-        line((f" {labels_}", palette.dim)),
-        line((" ", palette.text), *bars),
-        line((fit(f" {_changes(ctx, subject)}", width), palette.dim)),
-    ]
-
-
-def _slot_text(ctx: DrawContext, subject: Subject, slot: Slot) -> str:
-    """`309 Gb/s at 14 h (CoV 3.1 %)`."""
-    cov = rounded_percent(slot.cov)
-    return f"{_rate(ctx, subject, slot.median_bps)} at {slot.slot:02} h (CoV {cov})"
-
-
-def _rate(ctx: DrawContext, subject: Subject, bps: float) -> str:
+def rate_of(ctx: DrawContext, subject: Subject, bps: float) -> str:
+    """A rate of a subject in the unit of the screen."""
     return rate(bps, subject.line_rate_bps or float("nan"), ctx.choices.unit)
-
-
-def _block(slot: Slot | None, top: float) -> str:
-    """Two cells; dots where nothing is known of the hour."""
-    if slot is None:
-        return "··"
-    level = round(slot.median_bps / top * (len(BLOCKS) - 1)) if top > 0 else 1
-    return BLOCKS[max(1, level)] * 2
-
-
-def _changes(ctx: DrawContext, subject: Subject) -> str:
-    """The drift of a subject and its largest level changes."""
-    drift, steps = subject.drift, subject.steps
-    text = "no drift"
-    if drift is None:
-        text = "drift: not measurable in so short a time"
-    elif drift.is_sure:
-        text = f"drift {percent_change(drift.per_hour)} per hour"
-    if not steps:
-        return f"{text}; no level change"
-    largest = sorted(steps, key=lambda step: -abs(step.change))[:_MOST_STEPS_OF_ONE]
-    found = [
-        f"{time_of_day(step.at_ns)} {_rate(ctx, subject, step.before_bps)} →"
-        f" {_rate(ctx, subject, step.after_bps)} ({percent_change(step.change)})"
-        for step in sorted(largest, key=lambda step: step.at_ns)
-    ]
-    what = "level change" if len(steps) == 1 else "level changes"
-    rest = len(steps) - len(found)
-    return f"{text}; {what} {', '.join(found)}" + (f" and {rest} more" if rest else "")
