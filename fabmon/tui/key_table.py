@@ -279,8 +279,8 @@ KEYS = (
 MOUSE = (
     ("click", "select a cell, a name or a line; a second click opens it"),
     ("hover", "show the value of a cell below the heatmap"),
-    ("wheel", "scroll"),
-    ("click a time", "in the timeline: go to that time"),
+    ("wheel", "scroll; in the timeline: show more or less time"),
+    ("click a time", "in the timeline: go to that time; a drag marks a range"),
     ("click a key", "in the footer: press that key; 1-7 opens the next view"),
 )
 SCOPE_TITLES = {

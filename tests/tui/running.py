@@ -77,12 +77,30 @@ class Running:
 
         Pilot's own way is to wait four times until the process idles.
         """
+        await self.drag((x, y), (x, y), on)
+
+    async def drag(
+        self, start: tuple[int, int], end: tuple[int, int], on: Widget | str | None = None
+    ) -> None:
+        """Press the mouse at one cell, and release it at another one."""
+        await self.mouse(events.MouseDown, *start, on, settles=False)
+        await self.mouse(events.MouseUp, *end, on)
+
+    async def mouse(
+        self,
+        event: type[events.MouseEvent],
+        x: int,
+        y: int,
+        on: Widget | str | None = None,
+        settles: bool = True,
+    ) -> None:
+        """What a terminal reports of the mouse at a cell of the screen, or of a widget on it."""
         if on is not None:
             widget = self.app.screen.query_one(on) if isinstance(on, str) else on
             x, y = widget.region.x + x, widget.region.y + y
-        for event in (events.MouseDown, events.MouseUp):
-            self.app.post_message(event(None, x, y, 0, 0, 1, False, False, False))
-        await self.settle()
+        self.app.post_message(event(None, x, y, 0, 0, 1, False, False, False))
+        if settles:
+            await self.settle()
 
     async def settle(self) -> None:
         """Wait until everything that was requested is drawn."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual import events
+
 from fabmon.tui.widgets.heatgrid import HeatGrid
 from tests.tui.running import running
 from tests.tui.worlds import COLLISION, HEALTHY
@@ -41,6 +43,29 @@ async def test_after_a_click_in_the_timeline_the_keys_go_where_they_went_before(
         before = grid.cursor
         await run.press("j")
         assert grid.cursor != before
+
+
+async def test_a_drag_over_the_timeline_marks_a_range_and_goes_nowhere() -> None:
+    async with running(COLLISION) as run:
+        cursor = run.app.screen_state.cursor
+        await run.drag((110, 2), (90, 2), on="#time")
+        await run.says("marked ")
+        window = run.app.screen_state.timeline_window()
+        assert window is not None
+        assert cursor.range_ns is not None
+        assert window[0] < cursor.range_ns[0] < cursor.range_ns[1] < window[1]
+        assert "LIVE" in run.header
+        await run.drag((110, 2), (119, 2), on="#time")
+        await run.until(lambda: cursor.mark_out_ns == window[1])
+
+
+async def test_the_wheel_zooms_the_timeline() -> None:
+    async with running(COLLISION) as run:
+        span_s = run.app.screen_state.cursor.span_s
+        before_s = span_s(has_now=True)
+        for event, differs in ((events.MouseScrollDown, 1), (events.MouseScrollUp, 0)):
+            await run.mouse(event, 100, 2, on="#time")
+            assert (span_s(has_now=True) > before_s) == bool(differs)
 
 
 async def test_hovering_shows_a_port_and_leaving_shows_the_cursors_again() -> None:

@@ -33,7 +33,13 @@ from fabmon.tui.text.pages import findings
 from fabmon.tui.text.timeline import time_at, time_columns, timeline
 from fabmon.tui.time.trend import TrendLoader, trend
 from fabmon.tui.widgets.heatgrid import HeatGrid
-from fabmon.tui.widgets.lines import LineView, OpenRequested, SeekRequested, TimelineView
+from fabmon.tui.widgets.lines import (
+    LineView,
+    OpenRequested,
+    RangeRequested,
+    SeekRequested,
+    TimelineView,
+)
 
 _WIDEST_MAP = 12
 """Columns that the map of all units may take."""
@@ -370,13 +376,26 @@ class OverviewScreen(OverviewPanels):
 
     def on_timeline_view_picked(self, event: TimelineView.Picked) -> None:
         """Go to the time of a column of the timeline."""
+        found = self._time_columns()
+        if found is not None and 0 <= event.column - found[1] < found[2]:
+            window, first, count = found
+            self.post_message(SeekRequested(time_at(event.column - first, window, count)))
+
+    def on_timeline_view_dragged(self, event: TimelineView.Dragged) -> None:
+        """Mark the time from one column to another, of those that the timeline has."""
+        found = self._time_columns()
+        if found is not None and event.last >= found[1]:
+            window, first, count = found
+            ends = (min(max(each - first, -1), count - 1) for each in (event.first - 1, event.last))
+            self.post_message(RangeRequested(*(time_at(each, window, count) for each in ends)))
+
+    def _time_columns(self) -> tuple[tuple[int, int], int, int] | None:
+        """The time of the timeline, its first column and how many it has; None before any tick."""
         window, strip = self.screen_state.timeline_window(), self.query_one(TimelineView)
         if window is None:
-            return
+            return None
         span_s = (window[1] - window[0]) // SECOND_NS
-        first, count = time_columns(strip.size.width, strip.size.height, span_s, self._names)
-        if 0 <= event.column - first < count:
-            self.post_message(SeekRequested(time_at(event.column - first, window, count)))
+        return window, *time_columns(strip.size.width, strip.size.height, span_s, self._names)
 
 
 _JUNCTIONS = {"─": "┴", "═": "╩"}

@@ -17,7 +17,7 @@ from fabmon.tui.screen_app import ScreenApp
 from fabmon.tui.screens.finding import FindingScreen
 from fabmon.tui.time.cursor import speed_text
 from fabmon.tui.time.player import Player
-from fabmon.tui.widgets.lines import LineView, SeekRequested
+from fabmon.tui.widgets.lines import LineView, RangeRequested, SeekRequested, ZoomRequested
 from fabmon.tui.widgets.prompts import Prompt
 
 
@@ -48,6 +48,17 @@ class TimeKeys(ScreenApp):
     def on_seek_requested(self, event: SeekRequested) -> None:
         """Go to a time of the timeline."""
         self.player.seek(event.time_ns)
+
+    def on_range_requested(self, event: RangeRequested) -> None:
+        """Mark a range of the timeline."""
+        cursor = self.screen_state.cursor
+        cursor.mark_in_ns, cursor.mark_out_ns = event.from_ns, event.until_ns
+        self.say(_marked(event.from_ns, event.until_ns))
+        self.repaint()
+
+    def on_zoom_requested(self, event: ZoomRequested) -> None:
+        """Show more or less time in the timeline."""
+        self.action_time_zoom(event.by)
 
     def action_freeze(self) -> None:
         """Freeze or resume."""
@@ -107,8 +118,7 @@ class TimeKeys(ScreenApp):
         elif marked is None:
             text = f"{name} of the range marked at {time_of_day(at_ns)}; {key} again clears it"
         else:
-            length = duration((marked[1] - marked[0]) / SECOND_NS)
-            text = f"marked {time_of_day(marked[0])} to {time_of_day(marked[1])}, {length}"
+            text = _marked(*marked)
         self.say(text)
         self.repaint()
 
@@ -194,3 +204,8 @@ class TimeKeys(ScreenApp):
         found = next((each for each in scene.findings if each.key == key), None)
         selection = self.screen_state.selection(scene)
         return found or (None if selection is None else selection.finding)
+
+
+def _marked(from_ns: int, until_ns: int) -> str:
+    length = duration((until_ns - from_ns) / SECOND_NS)
+    return f"marked {time_of_day(from_ns)} to {time_of_day(until_ns)}, {length}"

@@ -51,6 +51,21 @@ class SeekRequested(Message):
     time_ns: int
 
 
+@dataclass
+class RangeRequested(Message):
+    """The user dragged over the timeline: mark this range, in ns."""
+
+    from_ns: int
+    until_ns: int
+
+
+@dataclass
+class ZoomRequested(Message):
+    """The user asked for more of the timeline (`by` > 0) or less."""
+
+    by: int
+
+
 class Painted(Contained, Widget):
     """Fixed lines from the top of the widget, cut to its size: header, footer, titles."""
 
@@ -74,7 +89,8 @@ class Painted(Contained, Widget):
 
 
 class TimelineView(Painted, can_focus=True):
-    """The timeline: left and right step through it when focused, a click goes to a time.
+    """The timeline: left and right step through it when focused, a click goes to a time, a drag
+    marks a range, the wheel zooms.
 
     The screen converts columns to times.
     """
@@ -89,19 +105,48 @@ class TimelineView(Painted, can_focus=True):
 
         column: int
 
+    @dataclass
+    class Dragged(Message):
+        """The user dragged from one column to another, the earlier one first."""
+
+        first: int
+        last: int
+
     class Opened(Message):
         """Enter was pressed: open what is selected elsewhere, as a time has no page."""
 
     class Redraw(Message):
         """The focus came or went, or the size changed."""
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._pressed: int | None = None
+
     def action_open(self) -> None:
         """Ask the screen for the page of what is selected."""
         self.post_message(self.Opened())
 
-    def on_click(self, event: events.Click) -> None:
-        """Ask for the time at the column."""
-        self.post_message(self.Picked(event.x))
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """A click or a drag begins; it ends wherever the button is released."""
+        self._pressed = event.x
+        self.capture_mouse()
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Ask for the time at the column, or for the range that was dragged over."""
+        self.release_mouse()
+        pressed, self._pressed = self._pressed, None
+        if pressed == event.x:
+            self.post_message(self.Picked(event.x))
+        elif pressed is not None:
+            self.post_message(self.Dragged(*sorted((pressed, event.x))))
+
+    def on_mouse_scroll_up(self) -> None:
+        """Show less time."""
+        self.post_message(ZoomRequested(-1))
+
+    def on_mouse_scroll_down(self) -> None:
+        """Show more time."""
+        self.post_message(ZoomRequested(1))
 
     def on_focus(self) -> None:
         """Show that the keys go here, in the size that there is now."""

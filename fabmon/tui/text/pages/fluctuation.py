@@ -137,7 +137,7 @@ def _legend(ctx: DrawContext, found: Fluctuation) -> Line:
         *(("≥ at least: bursts under 3 samples",) if is_bound else ()),
         "CoV deviation/mean",
         "active time with traffic",
-        "over time: brightest is its highest",
+        "brightest: its highest",
     )
     text = ""
     for part in parts:
