@@ -200,7 +200,10 @@ def _sheet(view: str, width: int, palette: Palette, table: Sequence[keys.Key]) -
         entries.append(((fit(f" {title}", column), palette.strong),))
         for key in own:
             first, name = key.shown.split()[0], re.sub("^(timeline|cursor)_", "", key.name)
-            what = fit(name.replace("_", " "), column - len(first) - 2)
+            room = column - len(first) - 2
+            what = name.replace("_", " ").replace("ten ", "10 ")
+            # Whole words: "previous" is one, "previou…" is none.
+            what = fit(what if len(what) <= room else what.rpartition(" ")[0], room)
             entries.append(((f" {first} ", palette.key), (what, palette.text)))
     rows = -(-len(entries) // columns)
     return [
