@@ -130,6 +130,12 @@ def test_a_link_without_room_is_enough_where_one_flow_a_sender_excludes_chance()
     assert finding.severity == WARNING
 
 
+def test_senders_of_a_little_over_other_links_are_no_flows_on_the_full_one() -> None:
+    """NICs that wait, as for pause, send a little each: two flows hold the link, not ten."""
+    causes = {each.cause for each in opened((200, 190), *[(8,)] * 8, *[()] * 7)}
+    assert causes == {"ecmp_collision"}
+
+
 def test_the_links_that_are_used_are_named_in_natural_order() -> None:
     (finding,) = opened((), (43,) * 6, *[()] * 7, (43,) * 8, (), ())
     assert " use 2 of 12 uplinks (up2, up10)" in finding.text

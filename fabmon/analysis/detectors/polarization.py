@@ -143,17 +143,21 @@ def polarized_use(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) 
     if group.is_inward or not group.is_leaf or not group.routing.may_hash:
         return None
     ticks = int(np.argmax(util[::-1] >= t.nearly * util.max())) + 1
-    level = without_nan(inputs.leaving(group.rows, ticks)[:, 0] / inputs.link_lines_bps(group.rows))
+    load = without_nan(inputs.leaving(group.rows, ticks)[:, 0])
+    level = load / inputs.link_lines_bps(group.rows)
     level = np.where(np.isfinite(mean), level, np.float32(np.nan))
     flows = inputs.once(_flows, group, t)
-    now = int(take_part(sent_and_received(inputs, group.ends, ticks)[0][:, 0], t).sum())
+    used = _used(level, t)
+    # NICs that are paused send a little, over links that count as unused.
+    rates = sent_and_received(inputs, group.ends, ticks)[0][:, 0]
+    now = _least_senders(rates, float(load[used].sum()), t)
     # A few of the senders may pause in that tick. Where more do, they have sent all that they had,
     # and have left the others alone with their links.
     senders = flows.senders if now >= t.nearly * flows.senders else now
     # Half of the queue pairs may be silent, and those of a sender that waits for the others are.
     many = max(senders, flows.least * now // (2 * max(flows.senders, 1)))
     least = flows.least * senders // max(flows.senders, 1)
-    use = _Use(level, _used(level, t), replace(flows, senders=senders, least=least))
+    use = _Use(level, used, replace(flows, senders=senders, least=least))
     are_few = 2 * _used(mean, t).sum() <= found.links
     return use if are_few and use.chance(many) < t.chance else None
 
@@ -177,10 +181,8 @@ def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Fl
             inputs.leaving(own, TICKS),
         )
     )
-    senders = take_part(sent, t)
-    sent_bps = (1 - t.takes_part) * (carried + max(enters - leaves, 0.0))
-    least = int(np.searchsorted(np.cumsum(np.sort(sent)[::-1]), sent_bps)) + 1
-    least, nics = min(least, int(senders.sum())), nics[senders]
+    least = _least_senders(sent, carried + max(enters - leaves, 0.0), t)
+    nics = nics[take_part(sent, t)]
     snapshot = inputs.snapshot
     table = snapshot.connections.flows_if_quick
     may = possible_ends(snapshot.connections, int(group.rows[0]), "tx") if table else None
@@ -194,6 +196,13 @@ def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Fl
     np.minimum.at(fewest, pairs // ports, (count + 1) // 2)
     fewest[np.isinf(fewest)] = 1
     return _Flows(least, int(np.sort(fewest[nics])[:least].sum()), np.flatnonzero(over))
+
+
+def _least_senders(sent: Floats, carried: float, t: ModelThresholds) -> int:
+    """As few NICs, the biggest first, as could have sent what was carried, of those that take
+    part."""
+    least = np.searchsorted(np.cumsum(np.sort(sent)[::-1]), (1 - t.takes_part) * carried) + 1
+    return min(int(least), int(take_part(sent, t).sum()))
 
 
 def _of_source_ports(inputs: DetectorInput, which: Rows) -> tuple[str, str]:
