@@ -30,7 +30,8 @@ _IDLE = 0.02
 _MOST_COLUMNS = 4
 _LEAST_WIDTH = 34
 _WIDE = 110
-_NOTES = 28
+_NOTES = (0, 14, 28)
+"""Columns for notes: a few widths, so that bars do not change with each number."""
 _LEAST_BAR = 8
 LIMIT = "┊"
 """The mark in the bars at the `limit`."""
@@ -233,9 +234,16 @@ def bars(
     one_node = len({port.node for port in ports}) == 1
     names = [port.label or port.name if one_node else port.display_name for port in shown]
     name = min(max(map(len, names)) + 1, 20)
+    notes = [
+        "  ".join(filter(None, (loads.notes[port.row], note(port) if note else "")))
+        for port in shown
+    ]
+    # Bars get what the longest note leaves.
+    noted = next((room for room in _NOTES if room >= max(map(len, notes))), _NOTES[-1])
+    widths = each, max(_LEAST_BAR, each - name - RATE - 7 - noted)
     made = [
-        _bar(canvas, port, fit(own, name), loads, each, limit, note(port) if note else "")
-        for port, own in zip(shown, names, strict=True)
+        _bar(canvas, port, fit(own, name), loads, widths, limit, text)
+        for port, own, text in zip(shown, names, notes, strict=True)
     ]
     lines = []
     for place in range(deep):
@@ -264,26 +272,32 @@ def _foremost(canvas: Canvas, ports: Sequence[Port], loads: Loads, count: int) -
 
 
 def _bar(
-    canvas: Canvas, port: Port, name: str, loads: Loads, width: int, limit: float, note: str
+    canvas: Canvas,
+    port: Port,
+    name: str,
+    loads: Loads,
+    widths: tuple[int, int],
+    limit: float,
+    note: str,
 ) -> Line:
-    """`up5 ████████████▌  392 Gb/s ▲ ECN 12.0 k/s` in `width` cells."""
+    """`up5 ████████████▌  392 Gb/s ▲ ECN 12.0 k/s`; `widths` are those of all of it and of the bar
+    alone. The mark of the limit is where the bar does not reach."""
+    width, room = widths
     palette, snapshot = canvas.palette, canvas.snapshot
     share, unit = loads.share(port.row), canvas.ctx.choices.unit
     load = rate(loads.bps[port.row], float(snapshot.line_rate_bps[port.row]), unit)
     down, is_subject = canvas.is_down(port.row), canvas.is_subject(port)
     mark, accent = (canvas.subject_mark, palette.accent) if is_subject else (" ", palette.tx)
     mark, accent = ("✖", palette.gone) if down else (mark, accent)
-    room = max(_LEAST_BAR, width - len(name) - RATE - 6 - _NOTES)
     bar = canvas.bar(share, room)
     spans: list[Span] = [(f"   {name}", palette.strong if is_subject else palette.text)]
     at = round(limit * room) if isfinite(limit) and 0 <= limit <= 1 else -1
-    if at >= 0:
-        at = min(at, room - 1)
+    at = min(at, room - 1)
+    if at >= 0 and bar[at] == " ":
         spans += [(bar[:at], accent), (LIMIT, palette.strong), (bar[at + 1 :], accent)]
     else:
         spans.append((bar, accent))
     spans += [(f" {right(load, RATE)} ", palette.text), (f"{mark} ", accent)]
-    notes = "  ".join(part for part in (loads.notes[port.row], note) if part)
     left = width - 3 - len(name) - room - RATE - 4
-    spans.append((fit(notes, max(0, left)), palette.dim))
+    spans.append((fit(note, max(0, left)), palette.dim))
     return Line(tuple(spans), None, (Hit(0, width, PortTarget(port.row)),))
