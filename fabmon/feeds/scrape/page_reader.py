@@ -79,6 +79,7 @@ class PageReader:
         self._last_signs: list[float] = []
         self._is_first = True
         self._last_stamp_s: float | None = None
+        self._last_stamps_s: Floats | None = None
 
     def read(
         self, page: bytes, asked_ns: int | None = None, *, openmetrics: bool = False
@@ -94,7 +95,7 @@ class PageReader:
         values, stamps_s = decoded.read(self._positions)
         now_ns = time.monotonic_ns() if asked_ns is None else asked_ns
         numbers = to_wire_integers(self._arithmetic.values(values), self._wraps)
-        stamp_s = _newest(stamps_s) if stamps_s is not None else None
+        stamp_s = self._newest(stamps_s)
         signs = decoded.values(self._signs).tolist() if self._signs else []
         is_read_now, self._last_signs = signs != self._last_signs, signs
         sample = self._sample(numbers, stamp_s, now_ns, is_read_now)
@@ -108,6 +109,20 @@ class PageReader:
         learned; 0 for none."""
         learned_s = self._refreshes.period_s if self._refreshes is not None else 0.0
         return self._refresh_s or learned_s
+
+    def _newest(self, stamps_s: Floats | None) -> float | None:
+        """The newest of the timestamps that are not as before, the last one where all are; NaN are
+        values without one, None is a page without any. One that stays in the future does not hide
+        the samples of the others. Raises BadTimestamp."""
+        before, self._last_stamps_s = self._last_stamps_s, stamps_s
+        if stamps_s is None:
+            return None
+        known = stamps_s[~np.isnan(stamps_s)]
+        if not known.size or not 0 <= float(known.max()) < _MAX_TIMESTAMP_S:
+            raise BadTimestamp
+        if before is not None and len(before) == len(stamps_s):
+            known = stamps_s[(stamps_s != before) & ~np.isnan(stamps_s)]
+        return float(known.max()) if known.size else self._last_stamp_s
 
     def _sample(
         self, numbers: list[int | None], stamp_s: float | None, now_ns: int, is_read_now: bool
@@ -148,14 +163,6 @@ class PageReader:
         self._arithmetic = PageArithmetic(mapped.cells, self._positions)
         self._wraps = wraps_at_32_bits([cell.row.to for cell in mapped.cells])
         self._layout = page.layout
-
-
-def _newest(stamps_s: Floats) -> float:
-    """The newest timestamp; NaN are values without one. Raises BadTimestamp."""
-    known = stamps_s[~np.isnan(stamps_s)]
-    if not known.size or not 0 <= float(known.max()) < _MAX_TIMESTAMP_S:
-        raise BadTimestamp
-    return float(known.max())
 
 
 _JOINED: dict[str, Callable[[Floats], Any]] = {

@@ -29,6 +29,7 @@ from fabmon.feeds.transports.polled import (
     SourceBlock,
     SourceFailure,
     decode_reply,
+    newest_change,
 )
 from fabmon.feeds.transports.transport import ProbeSession
 from fabmon.secret_files import secrets_in, without_secrets
@@ -114,6 +115,7 @@ class EapiPoller(PacedPoller):
         self._every = max(1, round(_REFRESH_S / interval_s))
         self._slow_every = max(1, round(_SLOW_S / interval_s))
         self._clock = SampleClock(_REFRESH_S)
+        self._refreshed_ns: Mapping[str, int] = {}
         self._slow_at_s = float("-inf")
         self._rejected: dict[str, tuple[float, SourceFailure]] = {}
         self._empty: dict[str, SourceFailure] = {}
@@ -224,8 +226,10 @@ class EapiPoller(PacedPoller):
 
     def _block(self, command: _Command, shown: ShowResult, now_ns: int) -> SourceBlock:
         clock_ns: int | None = now_ns
-        if shown.refreshed_ns is not None:
-            clock_ns = self._clock.at(shown.refreshed_ns, now_ns)
+        if shown.refreshed_ns:
+            newest_ns = newest_change(self._refreshed_ns, shown.refreshed_ns)
+            clock_ns = None if newest_ns is None else self._clock.at(newest_ns, now_ns)
+            self._refreshed_ns = shown.refreshed_ns
         every = self._slow_every if command.slow else self._every
         values = None if clock_ns is None else shown.values
         return SourceBlock(

@@ -53,19 +53,20 @@ _Time = Annotated[float, msgspec.Meta(ge=0, le=2**63 / 1e9)]
 
 
 class ShowResult(NamedTuple):
-    """The objects of one command and their values; `refreshed_ns` is when the switch counted,
-    `coverage` what of its counters is not read, `limits` what was left out, as a sentence."""
+    """The objects of one command and their values; `refreshed_ns` is when the switch counted those
+    of each interface, `coverage` what of its counters is not read, `limits` what was left out, as a
+    sentence."""
 
     objects: tuple[Object, ...]
     values: list[int | None]
-    refreshed_ns: int | None = None
+    refreshed_ns: Mapping[str, int] = {}
     coverage: tuple[Coverage, ...] = ()
     limits: tuple[str, ...] = ()
 
 
 def interfaces(result: Mapping[str, Any]) -> ShowResult:
     """`show interfaces`: state, speed and counters of the physical Ethernet ports."""
-    ports, refreshed_s = [], 0.0
+    ports, refreshed_ns = [], {}
     listed = _mapping(result.get("interfaces"))
     left_out = {name for name, item in listed.items() if not isinstance(item, dict)}
     count = CoverageCount()
@@ -88,9 +89,9 @@ def interfaces(result: Mapping[str, Any]) -> ShowResult:
         except msgspec.ValidationError:
             left_out.add(name)
             continue
-        refreshed_s = max(refreshed_s, counted_s)
+        if counted_s:
+            refreshed_ns[name] = round(counted_s * 1e6) * 1000
         ports.append((_port(name)._replace(info=_facts(name, item)), numbers))
-    refreshed_ns = round(refreshed_s * 1e6) * 1000 or None
     coverage = tuple(count.result())
     return ShowResult(*port_layout(ports), refreshed_ns, coverage, _limits(left_out))
 

@@ -321,6 +321,14 @@ class SampleClock:
         return self.now_ns
 
 
+def newest_change(before: Mapping[str, int], now: Mapping[str, int]) -> int | None:
+    """The newest of the times that are not as before; None where all are.
+
+    The time of one port that stays in the future does not hide the samples of the others.
+    """
+    return max((at for name, at in now.items() if before.get(name) != at), default=None)
+
+
 _MOST_VALUES = 2_000_000
 """Values of a reply: 16,384 ports have less than a million. Each takes up to 100 bytes: 64 MiB of
 them would take gigabytes."""

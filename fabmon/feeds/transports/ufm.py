@@ -29,6 +29,7 @@ from fabmon.feeds.transports.polled import (
     SourceBlock,
     SourceFailure,
     end_of_pause_s,
+    newest_change,
     poll_duration,
 )
 from fabmon.feeds.transports.transport import ProbeSession
@@ -164,9 +165,10 @@ class TelemetryEndpoint:
     def _block(
         self, node: str, entries: Sequence[tuple[TelemetryRow, Object]], every: int, now_ns: int
     ) -> SourceBlock:
-        newest_us = max(row.time_us for row, _ in entries)
+        times_us = {item.id: row.time_us for row, item in entries}
+        newest_us = newest_change(self._sampled_us, times_us)
         clock = self._clocks.setdefault(node, SampleClock(_CLOCK_TOLERANCE_S))
-        clock_ns = clock.at(newest_us * 1000, now_ns)
+        clock_ns = None if newest_us is None else clock.at(newest_us * 1000, now_ns)
         values: list[int | None] = []
         for row, item in entries:
             # A port without a new sample has no rate: its values belong to an earlier time.

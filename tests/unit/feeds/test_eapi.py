@@ -152,6 +152,34 @@ async def test_rates_use_the_clock_of_the_switch(served: Served, transport: Eapi
     assert after[0] - before[0] == 3_000_000_000  # type: ignore[operator]
 
 
+async def test_an_interface_whose_time_stays_in_the_future_does_not_stop_the_others(
+    served: Served, transport: EapiTransport
+) -> None:
+    def ahead(request: Any) -> Any:
+        reply = served.switch.reply(request)
+        for shown in reply["result"]:
+            port = shown.get("interfaces", {}).get("Ethernet3/1", {})
+            if "interfaceCounters" in port:
+                port["interfaceCounters"]["counterRefreshTime"] = 4e9
+        return reply
+
+    served.reply = ahead
+    session = await transport.open(served.host())
+    switch_hello, before = await read_messages(session, 1)
+    (same,) = await read_messages(session, 1)
+    served.switch.second = 3
+    (after,) = await read_messages(session, 1)
+    assert isinstance(switch_hello, Hello)
+    assert isinstance(before, Frame)
+    assert isinstance(same, Frame)
+    assert isinstance(after, Frame)
+    position = [block.source for block in switch_hello.blocks].index("interfaces")
+    assert same.blocks[position] is None
+    assert values_of(switch_hello, after, "Ethernet1/1")["phy_tx_bytes"] == (
+        7_000 + 3 * BYTES_A_SECOND
+    )
+
+
 async def test_an_unknown_command_affects_only_its_own_source(
     served: Served, transport: EapiTransport
 ) -> None:
@@ -368,7 +396,7 @@ def test_captures_of_a_real_switch_are_read() -> None:
         "mac": "44:4c:a8:cd:33:7e",
     }
     assert dict(zip(read.objects[0].metrics, read.values, strict=True))["netdev_speed_bps"] == 10e9
-    assert read.refreshed_ns == 1478085320927135000
+    assert read.refreshed_ns == {"Ethernet1": 1478085320927135000}
     shown = json.loads((CAPTURES / "arista-show-lldp-neighbors-detail.json").read_text())
     infos = {item.info["dev"]: item.info for item in eapi_show.neighbours(shown).objects}
     assert infos["Ethernet8"] == {
@@ -445,7 +473,7 @@ def test_a_port_with_a_time_that_no_clock_shows_is_left_out(time_s: float) -> No
     bad = {"hardware": "ethernet", "interfaceCounters": counters}
     shown = eapi_show.interfaces({"interfaces": {"Ethernet1": bad, "Ethernet2": good}})
     assert [each.port for each in shown.objects] == ["Ethernet2"]
-    assert shown.refreshed_ns == 5 * 10**9
+    assert shown.refreshed_ns == {"Ethernet2": 5 * 10**9}
 
 
 def test_jericho_counts_virtual_output_queues() -> None:

@@ -196,6 +196,25 @@ async def test_a_port_without_a_new_sample_has_no_value(
     assert values_of(hello, after, "1", "ib-leaf1")["ib_tx_bytes"] is not None
 
 
+async def test_a_port_whose_time_stays_in_the_future_does_not_stop_its_node(
+    served: Served, transport: UfmTransport
+) -> None:
+    def ahead() -> str:
+        lines = served.manager.csv().splitlines()
+        at = next(place for place, line in enumerate(lines) if f",0x{LEAF1},31," in line)
+        lines[at] = f"4000000000000000,{lines[at].partition(',')[2]}"
+        return "\n".join(lines)
+
+    served.csv = ahead
+    session = await transport.open(served.host())
+    hello = (await read_messages(session, 1))[0]
+    served.manager.sample = 1
+    assert isinstance(hello, Hello)
+    after = await with_samples(session, hello)
+    assert values_of(hello, after, "31", "ib-leaf1")["ib_tx_bytes"] is None
+    assert values_of(hello, after, "1", "ib-leaf1")["ib_tx_bytes"] is not None
+
+
 async def test_a_user_and_password_use_another_path_than_a_token(
     served: Served, transport: UfmTransport
 ) -> None:

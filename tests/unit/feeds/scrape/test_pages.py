@@ -403,6 +403,18 @@ def test_timestamps_of_the_exporter_are_the_clock() -> None:
     assert reader.read(line.format(1_700_000_002_500).encode()).values is None
 
 
+def test_a_series_whose_time_stays_in_the_future_does_not_stop_the_others() -> None:
+    reader = PageReader(exporter_tables())
+    line = 'ib_port_xmit_discards{{ib_port="mlx5_{}:1"}} 7 {}\n'
+    ahead = line.format(1, 4_000_000_000_000)
+    reader.read((line.format(0, 1_700_000_000_000) + ahead).encode())
+    page = (line.format(0, 1_700_000_002_500) + ahead).encode()
+    second = reader.read(page)
+    assert second.values is not None
+    third = reader.read((line.format(0, 1_700_000_005_000) + ahead).encode())
+    assert third.mono_ns - second.mono_ns == 2_500_000_000
+
+
 def test_series_of_other_metrics_do_not_change_the_objects() -> None:
     page = (PAGES / "node_exporter.prom").read_bytes()
     reader = PageReader(exporter_tables())
