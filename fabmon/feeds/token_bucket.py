@@ -71,17 +71,15 @@ async def in_thread(
     cpu: TokenBucket, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
 ) -> _T:
     """Call a function in a thread, and take the CPU time that it cost from a budget."""
-    spent_s = 0.0
+    return await asyncio.to_thread(lambda: charged(cpu, function, *arguments, **named))
 
-    def metered() -> _T:
-        nonlocal spent_s
-        began_s = time.thread_time()
-        try:
-            return function(*arguments, **named)
-        finally:
-            spent_s = time.thread_time() - began_s
 
+def charged(
+    cpu: TokenBucket, function: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs
+) -> _T:
+    """Call a function, and take the CPU time that it cost from a budget."""
+    began_s = time.thread_time()
     try:
-        return await asyncio.to_thread(metered)
+        return function(*arguments, **named)
     finally:
-        cpu.take(spent_s, time.monotonic())
+        cpu.take(time.thread_time() - began_s, time.monotonic())

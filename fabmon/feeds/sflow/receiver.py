@@ -58,6 +58,8 @@ _BYTES_OF_SAMPLE = 200
 """A datagram counts as one sample for so many bytes at least: those that are skipped cost too."""
 _FORGOTTEN_S = 60.0
 """An agent that is no node of the hosts file and sends nothing for this long is forgotten."""
+_GONE_NS = 600 * 10**9
+"""An interface that sends nothing for this long is gone: agents send once in a minute at least."""
 _MOST_SUB_AGENTS = 256
 _MOST_MISSING = 10_000
 """A larger gap in sequence numbers is a restart of the agent."""
@@ -88,9 +90,9 @@ class _Agent:
         self.received = 0
         self.missing = 0
         self.counters: dict[int, tuple[PortCounters, int, int]] = {}
-        self.has_left_out = False
+        self._left_out_ns: int | None = None
         self.interval = SenderInterval()
-        self._egress: set[int] = set()
+        self._egress_ns: dict[int, int] = {}
 
     def take(self, datagram: Datagram, now_ns: int) -> None:
         """Add a datagram that arrived at `now_ns`, by the monotonic clock."""
@@ -105,9 +107,23 @@ class _Agent:
             if before is not None or len(self.counters) < MOST_PORTS:
                 self.counters[port.if_index] = (port, datagram.uptime_ms, now_ns)
             else:
-                self.has_left_out = True
+                self._left_out_ns = now_ns
         for sample in datagram.flows:
-            self._add(sample)
+            self._add(sample, now_ns)
+
+    @property
+    def has_left_out(self) -> bool:
+        """Whether it sends counters of more interfaces than are kept."""
+        return self._left_out_ns is not None
+
+    def forget(self, now_ns: int) -> None:
+        """Forget what was sent more than ten minutes ago: somebody else may have sent it in this
+        agent's name, or the interface is gone."""
+        since_ns = now_ns - _GONE_NS
+        self.counters = {at: each for at, each in self.counters.items() if each[2] > since_ns}
+        self._egress_ns = {at: seen for at, seen in self._egress_ns.items() if seen > since_ns}
+        if self._left_out_ns is not None and self._left_out_ns <= since_ns:
+            self._left_out_ns = None
 
     def note_sequence(self, datagram: Datagram) -> bool:
         """Count datagrams that are missing before this one; whether it was overtaken by others,
@@ -128,7 +144,7 @@ class _Agent:
         self.sequences[datagram.sub_agent] = (datagram.sequence, datagram.uptime_ms)
         return False
 
-    def _add(self, sample: FlowSample) -> None:
+    def _add(self, sample: FlowSample, now_ns: int) -> None:
         """Count a packet as received by its input and as sent by its output.
 
         A port that samples what it sends (its data source is the output) counts those samples only:
@@ -139,13 +155,13 @@ class _Agent:
         size = min(sample.frame_bytes, MOST_BYTES) * min(sample.rate, _MOST_RATE)
         is_egress = sample.source == sample.output and sample.source != sample.input
         if is_egress and sample.output is not None:
-            if sample.output not in self._egress and len(self._egress) < MOST_PORTS:
-                self._egress.add(sample.output)
+            if sample.output in self._egress_ns or len(self._egress_ns) < MOST_PORTS:
+                self._egress_ns[sample.output] = now_ns
             self._count(sample.output, TX, flow, size)
             return
         if sample.input is not None:
             self._count(sample.input, RX, flow, size)
-        if sample.output is not None and sample.output not in self._egress:
+        if sample.output is not None and sample.output not in self._egress_ns:
             self._count(sample.output, TX, flow, size)
 
     def _count(self, port: int, way: str, flow: FlowKey | None, size: int) -> None:
@@ -312,6 +328,7 @@ class SflowReceiver(asyncio.DatagramProtocol):
         )
         batches = tuple(batch for batch in found if batch is not None)
         for address, agent in list(self._agents.items()):
+            agent.forget(int(now_s * 1e9))
             if now_s - agent.heard_s > _FORGOTTEN_S and address not in self._node_of:
                 del self._agents[address]
         return batches

@@ -21,6 +21,7 @@ from fabmon.feeds.scrape.exporter_tables import ExporterTables, exporter_tables
 from fabmon.feeds.scrape.page_coverage import OTHER
 from fabmon.feeds.scrape.page_reader import PageReader, PageReading
 from fabmon.feeds.scrape.port_mapping import PageTooLarge
+from fabmon.feeds.token_bucket import TokenBucket, charged, in_thread, over_budget
 from fabmon.feeds.transports.polled import (
     NodeReading,
     PolledSession,
@@ -126,7 +127,9 @@ class ExportersTransport(PolledTransport):
         self._refusals: dict[str, _Refusal] = {}
 
     async def open(self, host: Host) -> ProbeSession:
-        """A session with a host, without connecting yet. Raises NodeError."""
+        """A session with a host, without connecting yet. Raises NodeError, also where the last
+        session used up the CPU time of the node."""
+        cpu = self._budgets.of(host.name)
         endpoints = scrape_endpoints(host.scrape, exporter_tables(), host.port)
         authorization = ""
         if sends_secret_in_clear_text(host):
@@ -149,9 +152,10 @@ class ExportersTransport(PolledTransport):
                     self._first_pages,
                     self._interval_s,
                     self._refusals.setdefault(server.base + endpoint.path, _Refusal()),
+                    cpu,
                 )
             )
-        return PolledSession(_ExportersPoller(exporters), host.name, self._interval_s)
+        return PolledSession(_ExportersPoller(exporters, cpu), host.name, self._interval_s)
 
 
 class _Refusal:
@@ -187,9 +191,11 @@ class _Exporter:
         first_pages: asyncio.Semaphore,
         interval_s: float,
         refusal: _Refusal,
+        cpu: TokenBucket,
     ) -> None:
         self.source = endpoint.source
         self._refusal = refusal
+        self._cpu = cpu
         self._reader = PageReader(
             endpoint.tables, partial(LearnedRefresh, is_trusted=endpoint.period_s > 0)
         )
@@ -252,13 +258,12 @@ class _Exporter:
             max_bytes=_MAX_PAGE_BYTES,
         )
         openmetrics = content_type == _OPENMETRICS
+        read = partial(self._reader.read, page, asked_ns, openmetrics=openmetrics)
         try:
             if len(page) < _BIG_PAGE_BYTES:
-                reading = self._reader.read(page, asked_ns, openmetrics=openmetrics)
+                reading = charged(self._cpu, read)
             else:
-                reading = await asyncio.to_thread(
-                    self._reader.read, page, asked_ns, openmetrics=openmetrics
-                )
+                reading = await in_thread(self._cpu, read)
         except PageTooLarge as error:
             self._refusal.add(error)
             raise
@@ -291,13 +296,18 @@ class _Exporter:
 
 
 class _ExportersPoller:
-    """Scrapes all endpoints of one host at the same time."""
+    """Scrapes all endpoints of one host at the same time. `cpu` is what their pages may cost this
+    console: while it is used up, nothing is read."""
 
-    def __init__(self, exporters: list[_Exporter]) -> None:
+    def __init__(self, exporters: list[_Exporter], cpu: TokenBucket) -> None:
         self._exporters = exporters
+        self._cpu = cpu
 
     async def poll(self) -> NodeReading:
-        """Scrape once. A failure affects one source; raises NodeError when all fail."""
+        """Scrape once. A failure affects one source; raises NodeError when all fail, or when the
+        CPU time of the node is used up."""
+        if self._cpu.wait_s(0.0, time.monotonic()):
+            raise over_budget(self._cpu)
         results = await asyncio.gather(
             *(exporter.read() for exporter in self._exporters), return_exceptions=True
         )

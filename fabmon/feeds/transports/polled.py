@@ -290,12 +290,17 @@ class PolledSession:
             self._reported = {}
 
 
+_SLOWEST = 20
+"""A node's clock that moves by less than this share of the console's does not show the time."""
+
+
 class SampleClock:
     """Converts the sample times that a node reports into a steady clock for rates.
 
     The wall clock of a switch may be set, and an uptime of 32 bits in hundredths of a second wraps
     after 497 days. When the node's time since the last sample differs by more than `tolerance_s`
-    from the console's, the console's is used instead. `now_ns` is the clock of the last sample.
+    from the console's, or is less than a twentieth of it, the console's is used instead.
+    `now_ns` is the clock of the last sample.
     """
 
     def __init__(self, tolerance_s: float) -> None:
@@ -315,7 +320,9 @@ class SampleClock:
         node_step, console_step = node_ns - self._node_ns, console_ns - self._console_ns
         if node_step == 0:
             return None
-        trusted = node_step > 0 and abs(node_step - console_step) <= self._tolerance_ns
+        # A step of nothing would make a rate without end of what counted on.
+        is_clock = node_step > 0 and node_step * _SLOWEST >= console_step
+        trusted = is_clock and abs(node_step - console_step) <= self._tolerance_ns
         self.now_ns += node_step if trusted else console_step
         self._node_ns, self._console_ns = node_ns, console_ns
         return self.now_ns

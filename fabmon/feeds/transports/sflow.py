@@ -89,6 +89,7 @@ class SflowPoller:
             raise self._silent()
         self._note_interval(self._receiver.interval_s(self._host.name))
         blocks = []
+        self._ports = {index: port for index, port in self._ports.items() if index in counters}
         for index in sorted(counters):
             counted, uptime_ms, arrived_ns = counters[index]
             self._last_s = max(self._last_s, arrived_ns / 1e9)

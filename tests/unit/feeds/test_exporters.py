@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from aiohttp import web
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.messages import Frame, Hello, Message, Notice, decode
+from fabmon.feeds import token_bucket
 from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.probe_input import ProbeSettings
-from fabmon.feeds.transports import exporters
+from fabmon.feeds.transports import exporters, polled
 from fabmon.feeds.transports.exporters import ExportersTransport
 from fabmon.feeds.transports.transport import ProbeSession
 
@@ -111,6 +113,29 @@ async def test_two_exporters_are_one_node(serve: Serve, transport: ExportersTran
     assert dcgm.requests[0].path_qs == "/gpu/metrics?a=1"
     assert node.requests[0].path_qs == "/metrics"
     await session.close()
+
+
+async def test_pages_whose_labels_change_each_time_are_read_as_the_budget_allows(
+    serve: Serve, transport: ExportersTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """65,536 series mapped anew in each tick kept a core busy for as long as they were watched."""
+    monkeypatch.setattr(token_bucket, "CPU_BURST_S", 0.05)
+    monkeypatch.setattr(transport, "_budgets", token_bucket.CpuBudgets(1e-6))
+    monkeypatch.setattr(polled, "_MAX_FAILURES", 1)
+    asked = count()
+
+    async def renamed(request: web.Request) -> web.Response:
+        line = 'node_network_receive_bytes_total{{device="eth{}",x="{}"}} 1\n'
+        tick = next(asked)
+        return web.Response(text="".join(line.format(number, tick) for number in range(2000)))
+
+    node = host(str((await serve(renamed)).port))
+    session = await transport.open(node)
+    with pytest.raises(Misbehaved, match="costs the console more than"):
+        await read_messages(session, 1000)
+    assert next(asked) < 100
+    with pytest.raises(Misbehaved, match="not asked for"):
+        await transport.open(node)
 
 
 async def test_a_failed_endpoint_affects_only_its_own_source(

@@ -298,6 +298,38 @@ async def test_interfaces_that_are_left_out_are_said(monkeypatch: pytest.MonkeyP
         receiver.close()
 
 
+async def test_what_was_forged_in_the_name_of_an_agent_is_gone_some_minutes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ports, and that there are too many, were shown for as long as fabmon ran."""
+    monkeypatch.setattr("fabmon.feeds.sflow.receiver.MOST_PORTS", 2)
+    rig = Rig(Host(name="leaf1", address=sflow.AGENT, via="sflow", role=SWITCH))
+
+    def send(*ports: int) -> None:
+        counters = [sflow.counter_sample(sflow.if_counters(port, 1, 1)) for port in ports]
+        rig.send(sflow.datagram(*counters))
+
+    try:
+        await rig.receiver.run()
+        rig.send(sflow.datagram(roce_sample(source=3)))
+        send(90, 91, 92)
+        assert rig.receiver.has_left_out("leaf1")
+        for _ in range(122):
+            send(7)
+            rig.send(sflow.datagram(roce_sample()))
+            rig.clock.suspend(10)
+            rig.receiver.take()
+        assert not rig.receiver.has_left_out("leaf1")
+        send(7)
+        assert list(rig.receiver.counters("leaf1") or ()) == [7]
+        rig.send(sflow.datagram(roce_sample()))
+        rig.clock.suspend(10)
+        flows = [flow for batch in rig.receiver.take() for flow in batch.flows]
+        assert [(flow.if_index, flow.way) for flow in flows] == [(17, "rx"), (3, "tx")]
+    finally:
+        rig.receiver.close()
+
+
 async def test_agents_that_are_no_nodes_keep_no_counters_and_are_forgotten() -> None:
     rig = Rig(Host(name="leaf1", address=sflow.AGENT, via="sflow", role=SWITCH))
     try:

@@ -495,6 +495,15 @@ def test_a_clock_that_jumps_is_not_followed() -> None:
     assert clock.at(51 * second, 13 * second) == 14 * second
 
 
+def test_a_clock_that_hardly_moves_is_not_followed() -> None:
+    """Its counters had rates of more than any port has: those of a second over a nanosecond."""
+    clock = SampleClock(5.0)
+    second = 1_000_000_000
+    assert clock.at(100 * second, 7 * second) == 7 * second
+    assert clock.at(100 * second + 1, 8 * second) == 8 * second
+    assert clock.at(100 * second + 2, 9 * second) == 9 * second
+
+
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=20))
 def test_32_bit_counters_continue_after_a_wrap(start: int, steps: list[int]) -> None:
     wide, true = Counter32Extender(), start
