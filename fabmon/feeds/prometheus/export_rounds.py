@@ -193,7 +193,7 @@ class ExportRunner(QueryRunner):
             samples.keys, samples.values.tolist(), samples.times_s.tolist(), strict=True
         ):
             series = self._parse_exported(key, labels)
-            self._jobs.add(series.job)
+            self._add_job(series.job)
             is_new = series.key[0] and time_s > ages.get(series.key, (0.0, 0.0))[0]
             if is_new and self.can_use(time_s - age_s, at_s):
                 ages[series.key] = (time_s, age_s)
@@ -205,7 +205,7 @@ class ExportRunner(QueryRunner):
             labels = parse_exported_labels(key, names) or {}
             target, source = self._table.target(labels), labels.get("source", "")
             series = ParsedSeries((target, source), labels.get("job", ""), "")
-            self._parsed[key] = series
+            self._keep_parsed(key, series)
         return series
 
     async def _export(

@@ -30,6 +30,11 @@ _USUAL_SHARE = 0.8
 _MOST_AHEAD_S = 60.0
 """A read may be so much later than the time that was asked for: the agent's clock may be ahead."""
 
+_MOST_PARSED = 262_144
+_MOST_KEY_BYTES = 1024
+"""What is kept of the labels of states: those of 16,384 nodes with 16 sources; no longer ones."""
+_MOST_JOBS = 1024
+
 _READ_TIMES, _FAILED_SOURCES, _UP = "the agents' read times", "the sources that failed", "up"
 """Names of queries in log lines."""
 _BAD_TIMES = "times that are not used"
@@ -163,8 +168,19 @@ class QueryRunner:
             block = labels.get("source") or labels.get(INSTANCE_LABEL, "")
             target = self._table.target(labels)
             series = ParsedSeries((target, block), labels.get("job", ""), labels.get("reason", ""))
-            self._parsed[key] = series
+            self._keep_parsed(key, series)
         return series
+
+    def _keep_parsed(self, key: bytes, series: ParsedSeries) -> None:
+        """Keep what is in the labels of a series: a server may have others in each result."""
+        if len(self._parsed) >= _MOST_PARSED:
+            self._parsed.clear()
+        if len(key) <= _MOST_KEY_BYTES:
+            self._parsed[key] = series
+
+    def _add_job(self, job: str) -> None:
+        if len(self._jobs) < _MOST_JOBS:
+            self._jobs.add(job)
 
     async def _values(
         self,
@@ -212,7 +228,7 @@ class QueryRunner:
         times: ReadTimes = {}
         for vector in results:
             for series, read_s in self.parse_all(vector):
-                self._jobs.add(series.job)
+                self._add_job(series.job)
                 if self.can_use(read_s, at_s):
                     times[series.key] = max(read_s, times.get(series.key, 0.0))
         return times

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fabmon.fabric.wire.messages import clean
 from fabmon.feeds.scrape.page_reader import Indices
 from fabmon.feeds.scrape.text_format import Floats
-from fabmon.malformed_json import MALFORMED
+from fabmon.malformed_json import MALFORMED, values_in
 
 _SUCCESS = "success"
 _NEWLINE, _COMMA = b"\n,"
@@ -37,7 +37,9 @@ _MOST_VALUES = 8_000_000
 _MOST_SAMPLES = 5_000_000
 """Samples of an export: what the largest body has at the usual 100 bytes a line."""
 _MOST_LINE_BYTES = 65_536
-"""Bytes of a line of an export: ten times those of a series with long labels."""
+"""Bytes of the labels of a series, or of a line of an export: ten times those of long labels."""
+_MOST_PARTS = 10_000_000
+"""Values and labels of an answer: those of 80,000 series with 30 labels are a quarter."""
 _PARTIAL = "the response is partial: a part of the servers did not answer"
 
 
@@ -154,7 +156,7 @@ def parse_vector(body: bytes) -> tuple[VectorResult, list[str]]:
     response = _decoded(_POINTS, body)
     points = response.data.result if response.data is not None else []
     values = np.array([point.value[1] for point in points], np.float64)
-    return VectorResult([bytes(point.metric) for point in points], values), _warnings(response)
+    return VectorResult(_keys(points), values), _warnings(response)
 
 
 def parse_matrix(
@@ -165,6 +167,7 @@ def parse_matrix(
     lines = response.data.result if response.data is not None else []
     if len(lines) * steps > _MOST_VALUES:
         raise QueryRefused(f"{len(lines)} series of {steps} values, {_MOST_VALUES} values at most")
+    keys = _keys(lines)
     values = np.full((len(lines), steps), np.nan)
     counts = [len(line.values) for line in lines]
     if sum(counts):
@@ -173,7 +176,15 @@ def parse_matrix(
         inside = (at >= 0) & (at < steps)
         rows = np.repeat(np.arange(len(lines)), counts)
         values[rows[inside], at[inside].astype(np.intp)] = pairs[inside, 1]
-    return MatrixResult([bytes(line.metric) for line in lines], values), _warnings(response)
+    return MatrixResult(keys, values), _warnings(response)
+
+
+def _keys(items: Sequence[_Point | _Line]) -> list[bytes]:
+    """The labels of series. Raises QueryRefused."""
+    keys = [bytes(item.metric) for item in items]
+    if max(map(len, keys), default=0) > _MOST_LINE_BYTES:
+        raise QueryRefused(f"a series with labels of more than {_MOST_LINE_BYTES:,} bytes")
+    return keys
 
 
 EXPORT_FORMAT = ("__value__", "__timestamp__:unix_ms")
@@ -191,13 +202,17 @@ def parse_export(body: bytes) -> ExportedSamples:
     while start < len(body):
         end = body.find(b"\n", start + _PART_BYTES) + 1 or len(body)
         if end - start > _PART_BYTES + _MOST_LINE_BYTES:
-            raise QueryRefused(f"an export with a line of more than {_MOST_LINE_BYTES:,} bytes")
+            raise _line_too_long()
         part_keys, part_values, part_times = _parse_lines(body[start:end])
         keys += part_keys
         values.append(part_values)
         times_ms.append(part_times)
         start = end
     return ExportedSamples(keys, np.concatenate(values), np.concatenate(times_ms) / 1e3)
+
+
+def _line_too_long() -> QueryRefused:
+    return QueryRefused(f"an export with a line of more than {_MOST_LINE_BYTES:,} bytes")
 
 
 def _parse_lines(lines: bytes) -> tuple[list[bytes], Floats, Floats]:
@@ -207,6 +222,8 @@ def _parse_lines(lines: bytes) -> tuple[list[bytes], Floats, Floats]:
     starts = np.concatenate([np.zeros(1, np.intp), ends + 1])[: len(ends)]
     # Two commas beyond the last line: a line without commas finds those of another one.
     commas = np.concatenate([np.flatnonzero(buffer == _COMMA), np.full(2, len(lines))])
+    if (ends - starts).max(initial=0) > _MOST_LINE_BYTES:
+        raise _line_too_long()
     first = np.searchsorted(commas, starts)
     value_ends, time_ends = commas[first], commas[first + 1]
     if (time_ends > ends).any() or not lines.endswith(b"\n"):
@@ -243,10 +260,11 @@ def parse_exported_labels(key: bytes, names: Sequence[str]) -> dict[str, str] | 
 def parse_samples(body: bytes) -> tuple[list[StoredSamples], list[str]]:
     """Samples as they were stored, and warnings. Raises NotPrometheus, QueryRefused."""
     response = _decoded(_LINES, body)
+    lines = response.data.result if response.data is not None else []
     found = []
-    for line in response.data.result if response.data is not None else []:
+    for key, line in zip(_keys(lines), lines, strict=True):
         pairs = np.array(line.values, np.float64).reshape(-1, 2)
-        found.append(StoredSamples(bytes(line.metric), pairs[:, 0], pairs[:, 1]))
+        found.append(StoredSamples(key, pairs[:, 0], pairs[:, 1]))
     return found, _warnings(response)
 
 
@@ -278,6 +296,8 @@ def _decoded(decoder: msgspec.json.Decoder[_Response[_Data]], body: bytes) -> _R
     series = body.count(b'"metric"')
     if series > _MOST_SERIES:
         raise QueryRefused(f"an answer of {series} series, {_MOST_SERIES} at most")
+    if values_in(body) > _MOST_PARTS:
+        raise QueryRefused(f"an answer of more than {_MOST_PARTS:,} values")
     try:
         try:
             response = decoder.decode(body)

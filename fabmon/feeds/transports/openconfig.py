@@ -12,8 +12,8 @@ import msgspec
 from collectors.catalog import require
 from collectors.wire import Object
 from fabmon.feeds.errors import Misbehaved
-from fabmon.feeds.transports.polled import SampleClock, SourceBlock, too_many_interfaces, values_in
-from fabmon.malformed_json import MALFORMED
+from fabmon.feeds.transports.polled import SampleClock, SourceBlock, too_many_interfaces
+from fabmon.malformed_json import MALFORMED, values_in
 
 Keys = Mapping[str, str]
 

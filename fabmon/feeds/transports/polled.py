@@ -22,7 +22,7 @@ from fabmon.feeds.errors import Misbehaved, NodeError
 from fabmon.feeds.http_client import HttpClient
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket
-from fabmon.malformed_json import MALFORMED
+from fabmon.malformed_json import MALFORMED, values_in
 
 _MAX_FAILURES = 3
 """Consecutive failed polls that end the session; after fewer the node is stale only."""
@@ -341,11 +341,6 @@ _MOST_VALUES = 2_000_000
 them would take gigabytes."""
 
 _Reply = TypeVar("_Reply")
-
-
-def values_in(body: bytes) -> int:
-    """As many values as a document in JSON has at most, counted without decoding it."""
-    return sum(map(body.count, (b",", b"[", b"{")))
 
 
 def decode_reply(body: bytes, kind: type[_Reply], what: str) -> _Reply:

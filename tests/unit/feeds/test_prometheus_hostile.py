@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,81 @@ def test_an_answer_of_too_many_series_is_refused_before_it_is_decoded() -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("parse", "body"),
+    [
+        (responses.parse_samples, b'{"data":{"result":[{"metric":{},"values":[%b]}]}}'),
+        (responses.parse_names, b'{"data":[%b]}'),
+        (responses.parse_vector, b'{"warnings":[%b]}'),
+    ],
+)
+def test_an_answer_of_too_many_values_is_refused_before_it_is_decoded(
+    parse: Callable[[bytes], object], body: bytes
+) -> None:
+    """512 MiB of them, of one series, took 6 GB."""
+    body %= b",".join([b'[1,"1"]'] * 5_000_000)
+    tracemalloc.start()
+    with pytest.raises(QueryRefused, match="an answer of more than 10,000,000 values"):
+        parse(body)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 20
+
+
+def test_labels_longer_than_any_series_has_are_refused() -> None:
+    metric = '{"metric":{"instance":"%s"},"value":[0,"1"],"values":[]}' % ("a" * 70_000)
+    body = f'{{"status":"success","data":{{"result":[{metric}]}}}}'.encode()
+    for parse in (
+        responses.parse_vector,
+        responses.parse_samples,
+        lambda body: responses.parse_matrix(body, 0.0, 1.0, 10),
+    ):
+        with pytest.raises(QueryRefused, match="labels of more than 65,536 bytes"):
+            parse(body)
+
+
+async def test_the_parts_of_an_export_are_no_larger_together_than_one_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = PrometheusClient(PrometheusAccess(url="http://127.0.0.1:1"))
+    monkeypatch.setattr("fabmon.feeds.prometheus.client._MAX_BODY_BYTES", 1000)
+
+    async def part(*_: object) -> bytes:
+        return b"1,2,m\n" * 100
+
+    monkeypatch.setattr(client, "_export", part)
+    assert len((await client.export(["a"], ["__name__"], 0.0, 1.0)).keys) == 100
+    with pytest.raises(QueryRefused, match="an export of more than 1,000 bytes"):
+        await client.export(["a", "b"], ["__name__"], 0.0, 1.0)
+
+
+async def test_other_labels_of_a_state_each_time_take_no_more_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.prometheus.queries._MOST_PARSED", 50)
+    monkeypatch.setattr("fabmon.feeds.prometheus.queries._MOST_JOBS", 50)
+    fake = FakePrometheus()
+    ticks = count()
+
+    def reply(query: str) -> Reply | None:
+        if "up{" not in query and "timestamp" not in query:
+            return None
+        at_s, tick = math.floor(fake.clock_s()), next(ticks)
+        others = [
+            ({**fake.labels, "job": f"j{tick}-{number}", "x": "y"}, at_s) for number in range(20)
+        ]
+        return vector((fake.labels, at_s), *others)
+
+    fake.fails = reply
+    async with feed_of(fake) as feed:
+        await feed.open()
+        for _ in range(10):
+            await feed.poll()
+        runner = feed._runner
+    assert len(runner._parsed) <= 50
+    assert len(runner._jobs) <= 50
 
 
 def test_a_range_of_more_series_than_were_asked_for_takes_no_memory() -> None:

@@ -279,6 +279,8 @@ def test_an_export_larger_than_that_of_any_cluster_is_refused(
     """512 MiB of one line, or of the shortest lines, took gigabytes."""
     with pytest.raises(QueryRefused, match="a line of more than 65,536 bytes"):
         parse_export(b"1,2,m" + b"," * (2 << 20) + b"\n")
+    with pytest.raises(QueryRefused, match="a line of more than 65,536 bytes"):
+        parse_export((b"1,2,m" + b"x" * 70_000 + b"\n") * 5)
     monkeypatch.setattr("fabmon.feeds.prometheus.responses._MOST_SAMPLES", 2)
     assert len(parse_export(b"1,2,m\n" * 2).keys) == 2
     with pytest.raises(QueryRefused, match="more than 2 samples"):
