@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from fabmon import key_priority
 from fabmon.fabric.model import Host
 from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.feeds.session_reader import SessionReader
@@ -13,6 +16,13 @@ from fabmon.key_priority import KeyPriority
 from tests.unit.feeds.fakes import FakeSession
 
 
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is waited for as long as the test takes: none ends because the machine is busy."""
+    monkeypatch.setattr(key_priority, "_MOST_S", 3600.0)
+
+
+@pytest.mark.usefixtures("endless")
 async def test_what_can_wait_goes_on_once_the_key_is_on_the_screen() -> None:
     priority = KeyPriority()
     assert not priority.is_waited_for()
@@ -28,7 +38,7 @@ async def test_what_can_wait_goes_on_once_the_key_is_on_the_screen() -> None:
 
 
 async def test_a_key_that_is_never_shown_is_waited_for_a_moment() -> None:
-    priority = KeyPriority()
+    priority = KeyPriority(lambda: 7.0)
     priority.pressed()
     async with asyncio.timeout(60):
         await asyncio.gather(priority.wait(), priority.wait())
@@ -46,6 +56,7 @@ def test_while_a_key_is_held_frames_are_read_in_between() -> None:
     assert 500 < waited < 700
 
 
+@pytest.mark.usefixtures("endless")
 async def test_frames_stay_in_their_pipe_until_the_key_is_on_the_screen() -> None:
     inbox, clock, session = Inbox(1), RealClock(), FakeSession()
     reader = SessionReader(
@@ -65,7 +76,6 @@ async def test_frames_stay_in_their_pipe_until_the_key_is_on_the_screen() -> Non
     for _ in range(5):
         await asyncio.sleep(0)
     assert not inbox.frames
-    inbox.key_priority._until_s = 0.0
     inbox.key_priority.shown()
     async with asyncio.timeout(60):
         await inbox.arrived.wait()
