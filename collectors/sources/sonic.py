@@ -93,6 +93,9 @@ PORT: Dict[str, Spellings] = _port()
 
 _PORT_MAP = HashQuery(COUNTERS, "COUNTERS_PORT_NAME_MAP")
 _BPS_OF_MEGABIT = 1_000_000
+_LONGEST_PERIOD_S = 3600.0
+"""A longer interval of SONiC's is none: the console refuses a hello with one of months."""
+_PRIORITY_TEXTS = {str(prio): prio for prio in PRIORITIES}
 _STATE_FIELDS = ("oper_status", "speed")
 
 
@@ -155,7 +158,9 @@ class SonicSource(Source):
         """Read how often SONiC reads this group of counters from the chip."""
         query = HashQuery(CONFIG, f"FLEX_COUNTER_TABLE|{self.counter_group}")
         period_ms = parse_count(self.databases.rows([query])[0].get("POLL_INTERVAL"))
-        self.min_period_s = period_ms / 1000 if period_ms else self.default_period_s
+        period_s = (period_ms or 0) / 1000
+        is_period = 0 < period_s <= _LONGEST_PERIOD_S
+        self.min_period_s = period_s if is_period else self.default_period_s
 
     def _only_news(self, values: List[Optional[int]]) -> List[Optional[int]]:
         """The values. Raises NoNews for the first time that they equal the previous ones."""
@@ -235,11 +240,9 @@ def _facts(name: str, port: HashRow, qos: HashRow, lldp: HashRow) -> Dict[str, A
         if port.get(fact) not in (None, "", "N/A"):
             facts[fact] = port[fact]
     if qos:
-        priorities = [
-            int(prio) for prio in qos.get("pfc_enable", "").split(",") if prio.strip().isdecimal()
-        ]
-        facts["pfc"] = "on" if priorities else "off"
-        facts["pfc_priorities"] = priorities
+        words = {word.strip() for word in qos.get("pfc_enable", "").split(",")}
+        facts["pfc_priorities"] = [prio for text, prio in _PRIORITY_TEXTS.items() if text in words]
+        facts["pfc"] = "on" if facts["pfc_priorities"] else "off"
     if lldp.get("lldp_rem_sys_name") and lldp.get("lldp_rem_port_id"):
         facts["peer"] = {"node": lldp["lldp_rem_sys_name"], "port": lldp["lldp_rem_port_id"]}
         if lldp.get("lldp_rem_port_desc"):

@@ -66,6 +66,23 @@ def test_losses_of_ingress_trimming_and_codewords_are_read(tmp_path: Path) -> No
     assert "phy_rx_fec_codewords_s16" not in values
 
 
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000, "64", "-1", "٣", ",".join(["3"] * 99)])
+def test_a_configuration_of_numbers_that_none_are_costs_no_port(
+    root: str, server: RedisServer, number: str
+) -> None:
+    """The console refused all that the switch sent: of such an interval or priority no hello may
+    be."""
+    databases = sonic_databases()
+    databases["CONFIG_DB"]["PORT_QOS_MAP|Ethernet0"] = {"pfc_enable": f"3,{number},4"}
+    databases["CONFIG_DB"]["FLEX_COUNTER_TABLE|PORT"] = {"POLL_INTERVAL": number[:20]}
+    server.fill(databases)
+    source = Sonic(HostFS(root))
+    (facts, *_) = [item.info for item in source.discover() if item.port == "Ethernet0"]
+    assert (facts["pfc"], facts["pfc_priorities"]) == ("on", [3, 4])
+    assert source.min_period_s <= 3600
+    source.close()
+
+
 def test_counters_move(root: str, server: RedisServer) -> None:
     server.fill(sonic_databases())
     source = Sonic(HostFS(root))
