@@ -274,6 +274,8 @@ class UfmPoller:
         mono_ns = time.monotonic_ns()
         fabric = self._fabric
         self._blocks["ufm_ports"] = [
-            SourceBlock("ufm_ports", fabric.ports, fabric.states, mono_ns, every),
+            SourceBlock(
+                "ufm_ports", fabric.ports, fabric.states, mono_ns, every, limits=fabric.limits
+            ),
             SourceBlock("ufm_links", fabric.cables, [], mono_ns, every),
         ]

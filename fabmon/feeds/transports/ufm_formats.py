@@ -85,6 +85,7 @@ _NO_COUNTERS = frozenset(
 )
 """Columns that identify a port or a sample."""
 
+_NO_TEXT = "entries of UFM's REST API with values that are no text are left out"
 _LEFT_OUT = "rows without a time, or with more or fewer cells than the header, are left out"
 
 _DESCRIPTIONS = ("node_description", "node_desc", "node_name", "device_name")
@@ -116,7 +117,8 @@ class Telemetry(NamedTuple):
 
 
 def parse_telemetry(body: bytes, url: str) -> Telemetry:
-    """The rows of a CSV body. A row that is malformed is left out. Raises Misbehaved."""
+    """The rows of a CSV body. A row that is malformed is left out. Raises Misbehaved, also where
+    there is no row: that a fabric has no port is never so."""
     if body.count(b"\n") > _MOST_LINES or max(map(len, io.BytesIO(body)), default=0) > _MOST_BYTES:
         raise Misbehaved(
             f"{url}: more than {_MOST_LINES:,} lines, or than {_MOST_BYTES:,} bytes in one"
@@ -146,6 +148,8 @@ def parse_telemetry(body: bytes, url: str) -> Telemetry:
                 has_left_out = True
     except csv.Error as error:
         raise Misbehaved(f"{url}: this is no CSV: {error}") from None
+    if not rows:
+        raise Misbehaved(f"{url}: no row with a time and as many cells as the header")
     counters = [name for name in header if name not in _NO_COUNTERS]
     count = CoverageCount()
     count.add("UFM telemetry", counters, _COLUMNS)
@@ -232,13 +236,15 @@ class PortName(NamedTuple):
 class UfmFabric(NamedTuple):
     """The REST API's view of the fabric.
 
-    `names` are by `GUID_number`. `states` are the values of `ports`: three for each port.
+    `names` are by `GUID_number`. `states` are the values of `ports`: three for each port. `limits`
+    says, as a sentence, what was left out.
     """
 
     names: Mapping[str, PortName] = {}
     ports: tuple[Object, ...] = ()
     states: Sequence[int | None] = ()
     cables: tuple[Object, ...] = ()
+    limits: tuple[str, ...] = ()
 
     def name_of(self, row: TelemetryRow) -> PortName:
         """The port of a row by its name in REST, else by the description in the row."""
@@ -250,15 +256,21 @@ class UfmFabric(NamedTuple):
 
 
 def parse_fabric(ports: bytes, systems: bytes, links: bytes) -> UfmFabric:
-    """The fabric in three replies of the REST API. Raises Misbehaved."""
+    """The fabric in three replies of the REST API. Raises Misbehaved, also where there is no port:
+    a manager that starts knows none yet."""
     names: dict[str, PortName] = {}
     types = {}
-    for system in _items(systems, "systems"):
+    listed, has_bad_port = _items(ports, "ports")
+    all_systems, has_bad_system = _items(systems, "systems")
+    all_links, has_bad_link = _items(links, "links")
+    if not listed:
+        raise Misbehaved("resources/ports: no port")
+    for system in all_systems:
         for guid in (system["guid"], system["system_guid"]):
             types[_guid(guid)] = system["type"]
         types[system["system_name"]] = system["type"]
     objects, states = [], []
-    for port in _items(ports, "ports"):
+    for port in listed:
         kind = types.get(port["system_name"]) or types.get(_guid(port["systemID"])) or ""
         name = names[_key(port)] = _port_name(port, kind)
         names.setdefault(f"{_guid(port['guid'])}_{port['number']}", name)
@@ -266,7 +278,7 @@ def parse_fabric(ports: bytes, systems: bytes, links: bytes) -> UfmFabric:
         objects.append(Object(_key(port), "infiniband", name.port, info, _PORT_METRICS, name.node))
         states += _state(port)
     cables = []
-    for link in _items(links, "links"):
+    for link in all_links:
         ends = [
             names.get(f"{_guid(link[f'{end}_guid'])}_{link[f'{end}_port']}")
             for end in ("source", "destination")
@@ -274,7 +286,8 @@ def parse_fabric(ports: bytes, systems: bytes, links: bytes) -> UfmFabric:
         for end, other in (ends, ends[::-1]):
             if end is not None and other is not None:
                 cables.append(_cable(end, other))
-    return UfmFabric(names, tuple(objects), states, tuple(cables))
+    limits = (_NO_TEXT,) if has_bad_port or has_bad_system or has_bad_link else ()
+    return UfmFabric(names, tuple(objects), states, tuple(cables), limits)
 
 
 def name_from_description(description: str, guid: str, number: str) -> PortName:
@@ -343,17 +356,18 @@ def _cable(end: PortName, other: PortName) -> Object:
     return Object(f"{end.node}/{end.port}", "neighbour", None, info, (), end.node)
 
 
-def _items(body: bytes, what: str) -> list[_Entry]:
-    """The entries of a JSON list, with the text of the keys that are used; empty for no value.
-
-    An entry in which one of these is neither text nor an integer is left out. Raises Misbehaved.
-    """
+def _items(body: bytes, what: str) -> tuple[list[_Entry], bool]:
+    """The entries of a JSON list, with the text of the keys that are used, empty for no value; and
+    whether some are left out, in which one of these is neither text nor an integer. Raises
+    Misbehaved."""
     found = decode_reply(body, Any, f"resources/{what}")
+    if not isinstance(found, list):
+        raise Misbehaved(f"resources/{what}: this is no list")
     entries: list[_Entry] = []
-    for item in found if isinstance(found, list) else []:
+    for item in found:
         if isinstance(item, Mapping):
             known = {key: item.get(key) for key in _KEYS[what] if item.get(key) is not None}
             if all(isinstance(value, (str, int)) for value in known.values()):
                 texts = {key: str(value) for key, value in known.items()}
                 entries.append(defaultdict(str, texts))
-    return entries
+    return entries, len(entries) < len(found)

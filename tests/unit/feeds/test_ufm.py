@@ -358,6 +358,39 @@ def test_a_number_that_no_counter_can_have_is_none(number: str) -> None:
     assert ufm_formats.parse_fabric(port.encode(), b"[]", b"[]").states == [None] * 3
 
 
+@pytest.mark.parametrize(
+    ("replies", "why"),
+    [
+        ((b'{"error":"starting"}', b"[]", b"[]"), "resources/ports: this is no list"),
+        ((b'[{"name":"a_1"}]', b"null", b"[]"), "resources/systems: this is no list"),
+        ((b'[{"name":"a_1"}]', b"[]", b"7"), "resources/links: this is no list"),
+        ((b"[]", b"[]", b"[]"), "resources/ports: no port"),
+        ((b'[7,{"name":[]}]', b"[]", b"[]"), "resources/ports: no port"),
+    ],
+)
+def test_an_answer_that_names_nothing_is_no_fabric_without_ports(
+    replies: tuple[bytes, bytes, bytes], why: str
+) -> None:
+    """All names of ports and nodes were gone, and nothing said so, while UFM started."""
+    with pytest.raises(Misbehaved, match=why):
+        ufm_formats.parse_fabric(*replies)
+
+
+def test_entries_that_are_left_out_are_said() -> None:
+    fabric = ufm_formats.parse_fabric(b'[{"name":"a_1"},{"name":["b_1"]}]', b"[]", b"[]")
+    assert len(fabric.ports) == 1
+    assert fabric.limits == ("entries of UFM's REST API with values that are no text are left out",)
+    assert ufm_formats.parse_fabric(b'[{"name":"a_1"}]', b"[]", b"[]").limits == ()
+
+
+@pytest.mark.parametrize("rows", [b"", b"never,1,2,3\n", b"1,2\n"])
+def test_telemetry_without_a_row_is_not_a_fabric_without_ports(rows: bytes) -> None:
+    with pytest.raises(
+        Misbehaved, match="here: no row with a time and as many cells as the header"
+    ):
+        ufm_formats.parse_telemetry(HEAD + rows, "here")
+
+
 async def test_nothing_is_kept_of_ports_that_are_gone(
     served: Served, transport: UfmTransport
 ) -> None:
