@@ -378,3 +378,16 @@ def test_the_zone_of_an_address_is_no_text_of_a_shell(zone: str) -> None:
 def test_the_zone_of_an_address_is_an_interface() -> None:
     (host,) = parse("gpu1 address=fe80::1%enp1s0f0.100\n")
     assert host.address == "fe80::1%enp1s0f0.100"
+
+
+def test_many_lines_of_as_many_nodes_as_a_line_may_have_are_refused_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They were counted once all were expanded: a file of 20 kB took all memory."""
+    monkeypatch.setattr("fabmon.fabric.hosts.nodesets.MAX_NODES", 20)
+    for line in ("a{}x[1-9]\n", "a[1-9]\n"):
+        with pytest.raises(HostsFileError) as caught:
+            hosts_file.parse("".join(line.format(number) for number in range(1000)), "h.txt")
+        assert len(caught.value.problems) <= 30
+    with pytest.raises(HostsFileError, match=r"h\.txt:4:1: more than 20 nodes"):
+        hosts_file.parse("".join(f"a{number}x[1-9]\n" for number in range(1000)), "h.txt")

@@ -96,8 +96,12 @@ def _parse(lines: Sequence[str], filename: str, *, may_be_machine_file: bool = T
     hosts: list[Host] = []
     problems: list[LineProblem] = []
     first_seen: dict[str, int] = {}
+    count = number = 0
     for number, line in enumerate(lines, 1):
+        if count > nodesets.MAX_NODES:
+            break  # Each line may have so many: a small file would take all memory.
         for host, column in _entry(line, number, problems, may_be_machine_file):
+            count += 1
             if host.name in first_seen:
                 what = f"{host.name} is listed on line {first_seen[host.name]} already"
                 problems.append(LineProblem(number, column, what, "remove one of them"))
@@ -108,9 +112,9 @@ def _parse(lines: Sequence[str], filename: str, *, may_be_machine_file: bool = T
         problems = [
             LineProblem(0, 0, "no nodes", "write one node set per line, as in gpu[001-128]")
         ]
-    if len(hosts) > nodesets.MAX_NODES:
-        what = f"{len(hosts)} nodes, more than {nodesets.MAX_NODES}"
-        problems.append(LineProblem(len(lines), 1, what, "watch a part of them"))
+    if count > nodesets.MAX_NODES:
+        what = f"more than {nodesets.MAX_NODES} nodes"
+        problems.append(LineProblem(number, 1, what, "watch a part of them"))
     if problems:
         raise HostsFileError(filename, problems)
     return hosts

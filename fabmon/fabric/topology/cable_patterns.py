@@ -10,6 +10,9 @@ from fabmon.fabric.hosts.nodesets import BRACKETS, expand
 from fabmon.fabric.topology.plan import End
 
 MOST_CABLES = 262_144
+"""Ends of one line."""
+MOST_OF_FILE = 524_288
+"""Cables, or names of nodes, of a file: each takes 1 kB. 10,000 nodes with 8 ports have 240,000."""
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _PORT = re.compile(r"[A-Za-z0-9_.:/\[\],@+ -]{1,200}")
 EXAMPLE = "as in `leaf1/swp49 spine1/swp1` or `gpu[001-016]/mlx5_0 leaf1/swp[1-16]`"

@@ -20,7 +20,7 @@ from fabmon.fabric.topology.plan import (
     Topology,
     TopologyError,
 )
-from fabmon.fabric.topology.toml_plan import cabled_twice
+from fabmon.fabric.topology.toml_plan import cabled_twice, too_many
 
 _SEPARATOR = re.compile(r"sep=([;,\t|])[;,\t|]*")
 """A first line by which spreadsheets say what separates the columns; they may fill up the row."""
@@ -45,6 +45,8 @@ def parse(text: str, filename: str) -> Topology:
                 cables.append(PlannedCable(one, other, CONFIG, f"{filename}:{number}"))
         except Bad as bad:
             problems.append(PlanProblem(number, bad.text, bad.fix))
+        if len(cables) > cable_patterns.MOST_OF_FILE:
+            raise TopologyError(filename, [too_many(number)])
     problems += cabled_twice(cables)
     if not cables and not problems:
         problems = [PlanProblem(1, "no cables", "write node,port,node,port on each line")]

@@ -12,10 +12,13 @@ from xml.etree import ElementTree
 
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology.plan import Nearness, PlanProblem, Topology, TopologyError
+from fabmon.fabric.wire.messages import printable
 
 _GPU_CLASSES = ("0x0302", "0x0300", "0x0380", "0x1200")
 _NIC_CLASSES = ("0x0200", "0x0207", "0x0280")
 _MOST_DIGITS = 6
+_MOST_DEVICES = 1024
+"""GPUs, or NICs, of a machine: distances are of all pairs."""
 _DEEPEST = 64
 """Bridges above a device; PCIe has 256 buses, machines have five levels."""
 
@@ -44,6 +47,9 @@ def parse(text: str, filename: str) -> Topology:
         _walk(root, (), gpus, nics)
     except Bad as bad:
         raise TopologyError(filename, [PlanProblem(0, bad.text, bad.fix)]) from None
+    if max(len(gpus), len(nics)) > _MOST_DEVICES:
+        what = f"more than {_MOST_DEVICES:,} GPUs or NICs"
+        raise TopologyError(filename, [PlanProblem(0, what, "dump it again")])
     if not nics:
         what = "it has no NIC"
         raise TopologyError(filename, [PlanProblem(0, what, "set NCCL_TOPO_DUMP_FILE to make one")])
@@ -68,11 +74,13 @@ def _walk(
         raise Bad(1, f"elements more than {_DEEPEST} deep", "dump it again")
     for child in element:
         kind = child.get("class", "")[:6]
-        device = _Device(child.get("busid", "").strip().lower(), above, ())
+        device = _Device(printable(child.get("busid", "").strip().lower()), above, ())
         if child.tag == "pci" and (kind in _GPU_CLASSES or child.find("gpu") is not None):
             gpus.append(device)
         elif child.tag == "pci" and (kind in _NIC_CLASSES or child.find("nic") is not None):
-            nets = tuple((_number(net), net.get("name", "")) for net in child.iter("net"))
+            nets = tuple(
+                (_number(net), printable(net.get("name", ""))) for net in child.iter("net")
+            )
             nics.append(device._replace(nets=nets))
         elif child.tag in ("cpu", "pci", "system"):
             _walk(child, (*above, id(child)), gpus, nics)

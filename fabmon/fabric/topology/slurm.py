@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from fabmon.fabric.hosts.host_line import Bad
 from fabmon.fabric.topology import cable_patterns
 from fabmon.fabric.topology.plan import PlanProblem, Topology, TopologyError
+from fabmon.fabric.wire.messages import printable
 
 _PAIR = re.compile(r"\b(\w++)\s*+=(?:(?!\s*+\w++\s*+=)\s*+(\S+))?")
 """A key and its value, which is empty before the next key: `Nodes= BlockSize=18`."""
@@ -43,6 +44,8 @@ _YAML_OTHERS = (
 )
 _IN_LIST = re.compile(r"(?<=[,\[])\s+")
 _DEEPEST = 16
+_MOST_NAMES = 4 * cable_patterns.MOST_OF_FILE
+"""Names in all lists: scontrol lists the nodes below a switch for each switch above them."""
 
 
 def parse(text: str, filename: str) -> Topology:
@@ -68,6 +71,7 @@ def _topology(lines: _Lines, problems: list[PlanProblem], filename: str) -> Topo
     above: dict[str, tuple[list[str], int]] = {}
     groups: dict[str, str] = {}
     hosts: set[str] = set()
+    entries = 0
     for number, pairs in lines:
         name = pairs.get("switchname") or pairs.get("blockname")
         if name is None:
@@ -90,6 +94,10 @@ def _topology(lines: _Lines, problems: list[PlanProblem], filename: str) -> Topo
                 PlanProblem(number, f"{name} has no nodes or switches", "add Nodes=, Switches=")
             )
         hosts.update(nodes)
+        entries += len(nodes) + len(switches)
+        if entries > _MOST_NAMES:
+            what = f"more than {_MOST_NAMES:,} nodes and switches"
+            raise TopologyError(filename, [PlanProblem(number, what, "write smaller ranges")])
         # scontrol lists all nodes below a switch, whether they are at it or further below.
         for node in nodes if not switches else ():
             groups.setdefault(node, name)
@@ -118,7 +126,7 @@ def _lines(text: str, problems: list[PlanProblem]) -> Iterator[tuple[int, dict[s
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         start = start or number
-        pending += line.partition("#")[0]
+        pending += printable(line.expandtabs(1).partition("#")[0])
         if pending.rstrip().endswith("\\") and number < len(lines):
             pending = pending.rstrip()[:-1]
             continue
@@ -144,7 +152,7 @@ def _yaml_lines(text: str, problems: list[PlanProblem]) -> Iterator[tuple[int, d
     """
     topologies: list[tuple[bool, list[tuple[int, dict[str, str]]]]] = []
     for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.partition("#")[0].strip()
+        stripped = printable(line.expandtabs(1).partition("#")[0].strip())
         if stripped in ("", "---", "...") or re.fullmatch(r"-\s+\d+", stripped):
             continue
         match = _YAML_PAIR.fullmatch(stripped)

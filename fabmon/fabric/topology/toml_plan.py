@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 
@@ -19,6 +20,7 @@ from fabmon.fabric.topology.plan import (
     TopologyError,
 )
 
+_MOST = cable_patterns.MOST_OF_FILE
 Names = str | list[str]
 TIERS = {"leaf": 1, "spine": 2, "core": 3}
 
@@ -72,7 +74,9 @@ def of_table(table: Table, filename: str, text: str = "") -> Topology:
     def note(value: str, bad: Bad) -> None:
         problems.append(PlanProblem(_line_of(text, value), f"{value!r}: {bad.text}", bad.fix))
 
-    cables = list(_cables(table, filename, text, note))
+    cables = list(itertools.islice(_cables(table, filename, text, note), _MOST + 1))
+    if len(cables) > _MOST:
+        raise TopologyError(filename, [too_many(0)])
     problems += cabled_twice(cables)
     tiers = _by_node(_levels(table.tiers, note), note)
     topology = Topology(
@@ -86,6 +90,11 @@ def of_table(table: Table, filename: str, text: str = "") -> Topology:
     if problems:
         raise TopologyError(filename, problems)
     return topology
+
+
+def too_many(line: int) -> PlanProblem:
+    """The error of a file with more cables than any fabric has."""
+    return PlanProblem(line, f"more than {_MOST:,} cables", "write smaller ranges")
 
 
 def cabled_twice(cables: Iterable[PlannedCable]) -> list[PlanProblem]:
@@ -137,10 +146,14 @@ def _by_node(given: Mapping[str, Names], note: Callable[[str, Bad], None]) -> di
             except Bad as bad:
                 note(each, bad)
                 continue
+            if len(found) + len(names) > _MOST:
+                note(each, Bad(1, f"more than {_MOST:,} nodes", "write smaller ranges"))
+                return found
             for name in names:
                 if found.setdefault(name, value) != value:
                     what = f"{name} is already in {found[name]}"
                     note(each, Bad(1, what, "remove it from one of them"))
+                    break
     return found
 
 

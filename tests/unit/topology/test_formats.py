@@ -464,6 +464,60 @@ def test_a_range_that_folds_out_to_too_much_is_refused_at_once(cable: str) -> No
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "a{0}x[1-9],p,b{0}x[1-9],p\n", "a.csv:4: more than 30 cables"),
+        (
+            "a.toml",
+            "cables = [\n{1}]\n",
+            "a.toml: more than 30 cables",
+        ),
+        ("t", "SwitchName=l{0} Nodes=a{0}x[1-9]\n", "t:4: more than 30 nodes and switches"),
+        ("a.toml", "[pods]\n{2}", "'a3x[1-9]': more than 30 nodes"),
+    ],
+)
+def test_many_lines_of_ranges_that_are_allowed_are_refused_together(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, said: str
+) -> None:
+    """Each line may have 65,536 names: a file of 20 kB took all memory."""
+    monkeypatch.setattr("fabmon.fabric.topology.cable_patterns.MOST_OF_FILE", 30)
+    monkeypatch.setattr("fabmon.fabric.topology.toml_plan._MOST", 30)
+    monkeypatch.setattr("fabmon.fabric.topology.slurm._MOST_NAMES", 30)
+    cables = "".join(f'"a{at}x[1-9]/p b{at}x[1-9]/p",\n' for at in range(9))
+    pods = "".join(f'p{at} = "a{at}x[1-9]"\n' for at in range(9))
+    is_whole = "{0}" not in text
+    lines = [text] if is_whole else [text] * 9
+    whole = "".join(line.format(at, cables, pods) for at, line in enumerate(lines))
+    with pytest.raises(TopologyError, match=re.escape(said)):
+        parse(whole, name)
+
+
+def test_a_machine_of_more_devices_than_any_is_refused_before_pairs_are_made() -> None:
+    devices = "".join(
+        f'<pci busid="0:{at}" class="0x020000"/><pci busid="1:{at}" class="0x030200"/>'
+        for at in range(1025)
+    )
+    with pytest.raises(TopologyError, match="more than 1,024 GPUs or NICs"):
+        parse(f"<system>{devices}</system>", "t.xml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SwitchName=leaf\x1b[2J1 Nodes=gpu[1-2]\n",
+        "- topology: main\n  tree:\n    switches:\n"
+        "      - switch: leaf\x1b[2J1\n        nodes: gpu[1-2]\n",
+        '<system><pci busid="0" class="0x0200"><nic><net name="a&#155;2J"/></nic></pci></system>',
+    ],
+)
+def test_no_name_of_a_file_commands_a_terminal(text: str) -> None:
+    topology = parse(text, "t")
+    names = [*topology.tiers, *topology.groups.values(), *topology.rails, *topology.nearness.names]
+    assert names
+    assert all(name.isprintable() for name in names)
+
+
 def test_every_example_in_the_documentation_can_be_read() -> None:
     text = (ROOT / "docs" / "topology.md").read_text()
     examples = re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL)
