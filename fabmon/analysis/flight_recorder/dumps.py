@@ -8,12 +8,12 @@ that the name of the file ends in.
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
-from fabmon.analysis.flight_recorder.plain_pickle import PickleError, plain_data
-from fabmon.malformed_json import MALFORMED
+from fabmon.analysis.flight_recorder.plain_pickle import MOST_VALUES, PickleError, plain_data
+from fabmon.malformed_json import MALFORMED, values_in
 
 COMPLETED = "completed"
 STARTED = "started"
@@ -117,6 +117,13 @@ def without_places(dump: Dump) -> Dump:
     return msgspec.structs.replace(dump, entries=entries)
 
 
+def _plain_json(data: bytes) -> Any:
+    """What JSON holds. Raises DecodeError."""
+    if values_in(data) > MOST_VALUES:
+        raise msgspec.DecodeError(f"JSON of more than {MOST_VALUES:,} values")
+    return msgspec.json.decode(data)
+
+
 def read_dump(data: bytes, name: str) -> Dump:
     """The dump in a file of this name, with an `error` where it cannot be read."""
     found = _RANK.search(name)
@@ -126,7 +133,7 @@ def read_dump(data: bytes, name: str) -> Dump:
         )
     rank = int(found[1])
     try:
-        plain = plain_data(data) if _PICKLE.match(data) else msgspec.json.decode(data)
+        plain = plain_data(data) if _PICKLE.match(data) else _plain_json(data)
         content = msgspec.convert(plain, _Content)
     except (PickleError, *MALFORMED) as error:
         return Dump(name, rank, error=str(error))

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-_MOST_STEPS = 1 << 22
+MOST_VALUES = 1 << 22
 """Instructions of one pickle, each of which takes some 100 bytes beside the texts, and values that
 it expands to, as what was kept may be used many times. A full dump, of 2000 collectives with 20
 frames each, has half a million."""
@@ -34,14 +34,14 @@ def plain_data(data: bytes) -> Any:
 
 def _check_size(value: Any) -> None:
     """Refuse a value that is small as long as its parts are shared, and endless when copied."""
-    left, waiting = _MOST_STEPS, [value]
+    left, waiting = MOST_VALUES, [value]
     while waiting:
         each = waiting.pop()
         parts = each.values() if type(each) is dict else each
         if type(each) in (dict, list, tuple):
             left -= len(each)
             if left < 0:
-                raise PickleError(f"a pickle of more than {_MOST_STEPS:,} values")
+                raise PickleError(f"a pickle of more than {MOST_VALUES:,} values")
             waiting += parts
 
 
@@ -58,7 +58,7 @@ class _Reader:
     def read(self) -> Any:
         """Run it to its end."""
         steps = _STEPS
-        for _ in range(_MOST_STEPS):
+        for _ in range(MOST_VALUES):
             code = self._data[self._at]
             self._at += 1
             if code == _STOP:
@@ -67,7 +67,7 @@ class _Reader:
             if step is None:
                 raise PickleError(f"a pickle that makes more than plain data (code 0x{code:02x})")
             step(self)
-        raise PickleError(f"a pickle of more than {_MOST_STEPS:,} instructions")
+        raise PickleError(f"a pickle of more than {MOST_VALUES:,} instructions")
 
     def take(self, size: int) -> bytes:
         """The next bytes."""

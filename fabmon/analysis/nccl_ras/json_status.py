@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
@@ -19,8 +20,13 @@ from fabmon.analysis.nccl_ras.job_status import (
     StateGroup,
 )
 from fabmon.fabric.wire.messages import clean
-from fabmon.malformed_json import MALFORMED
+from fabmon.malformed_json import MALFORMED, values_in
 
+_MOST_OBJECTS = 500_000
+_MOST_VALUES = 4_000_000
+_MOST_OPERATIONS = 256
+"""Of an answer, and of a rank: 100,000 entries of ranks have three objects each. Small ones take
+a hundred times their bytes."""
 _DONE, _IN_PROGRESS = 0, 7
 _RESULTS = {
     1: "unhandled CUDA error",
@@ -50,7 +56,9 @@ class _Rank(msgspec.Struct):
     cuda_dev: int = -1
     nvml_dev: int = -1
     status: _Status = msgspec.field(default_factory=_Status)
-    collective_counts: dict[str, int] = msgspec.field(default_factory=dict)
+    collective_counts: Annotated[dict[str, int], msgspec.Meta(max_length=_MOST_OPERATIONS)] = (
+        msgspec.field(default_factory=dict)
+    )
 
     @property
     def member(self) -> Member:
@@ -79,6 +87,10 @@ class _Answer(msgspec.Struct):
 
 def parse_json(content: bytes) -> JobStatus:
     """The status in a JSON answer; fields that are unknown are passed over. Raises RasError."""
+    if content.count(b"{") > _MOST_OBJECTS or values_in(content) > _MOST_VALUES:
+        raise RasError(
+            f"an answer of more than {_MOST_OBJECTS:,} objects, or {_MOST_VALUES:,} values"
+        )
     try:
         answer = msgspec.json.decode(content, type=_Answer)
     except msgspec.ValidationError as error:

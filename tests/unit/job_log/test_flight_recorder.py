@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -319,3 +320,14 @@ def test_plain_data_are_what_pickle_reads(value: object, protocol: int) -> None:
 def test_any_bytes_are_plain_data_or_an_error(data: bytes) -> None:
     with suppress(PickleError):
         plain_data(b"\x80\x02" + data)
+
+
+def test_json_of_more_values_than_any_dump_has_is_refused_before_it_is_decoded() -> None:
+    """64 MiB of empty lists took 2 GB."""
+    data = b'{"version":"2","entries":[],"x":[' + b",".join([b"[]"] * 2_200_000) + b"]}"
+    tracemalloc.start()
+    dump = read_dump(data, "rank_0")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert dump.error == "JSON of more than 4,194,304 values"
+    assert most < 1 << 20

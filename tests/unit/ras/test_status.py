@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -453,3 +454,27 @@ def test_what_cannot_be_combined(tmp_path: Path, recording: Path) -> None:
         (path, "--host", "gpu1", "--hosts", saved(tmp_path / "u.txt", b"gpu1 via=snmp\n")),
     ):
         assert isinstance(run(*arguments).exception, UsageError), arguments
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"communicators":[' + b",".join([b"{}"] * 500_001) + b"]}",
+        b'{"communicators":[' + b",".join([b"1"] * 4_000_001) + b"]}",
+    ],
+)
+def test_an_answer_of_more_than_any_job_has_is_refused_before_it_is_decoded(content: bytes) -> None:
+    """64 MiB of empty communicators took 6 GB."""
+    tracemalloc.start()
+    with pytest.raises(RasError, match="an answer of more than 500,000 objects"):
+        parse_status(content)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 20
+
+
+def test_a_rank_of_thousands_of_operations_is_refused() -> None:
+    counts = ",".join(f'"op{number}":1' for number in range(257))
+    content = f'{{"communicators":[{{"ranks":[{{"rank":0,"collective_counts":{{{counts}}}}}]}}]}}'
+    with pytest.raises(RasError, match="length <= 256"):
+        parse_status(content.encode())
