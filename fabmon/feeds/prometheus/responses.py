@@ -32,6 +32,7 @@ _MAX_NUMBER_BYTES = 32
 _PART_BYTES = 1 << 20
 _MOST_SERIES = 262_144
 """Series of one answer: three times those of a metric of 10,000 nodes with 8 ports."""
+_MOST_NAMES = 262_144
 _MOST_VALUES = 8_000_000
 """Values of a range: of the past 600,000 are asked for at once."""
 _MOST_SAMPLES = 5_000_000
@@ -40,6 +41,7 @@ _MOST_LINE_BYTES = 65_536
 """Bytes of the labels of a series, or of a line of an export: ten times those of long labels."""
 _MOST_PARTS = 10_000_000
 """Values and labels of an answer: those of 80,000 series with 30 labels are a quarter."""
+_MOST_WARNINGS = 64
 _PARTIAL = "the response is partial: a part of the servers did not answer"
 
 
@@ -270,6 +272,8 @@ def parse_samples(body: bytes) -> tuple[list[StoredSamples], list[str]]:
 
 def parse_names(body: bytes) -> tuple[list[str], list[str]]:
     """A list of names, and warnings. Raises NotPrometheus, QueryRefused."""
+    if body.count(b",") > _MOST_NAMES:
+        raise QueryRefused(f"more than {_MOST_NAMES:,} names of metrics")
     response = _decoded(_NAMES, body)
     return response.data or [], _warnings(response)
 
@@ -312,4 +316,4 @@ def _decoded(decoder: msgspec.json.Decoder[_Response[_Data]], body: bytes) -> _R
 
 
 def _warnings(response: _Response[Any]) -> list[str]:
-    return [*response.warnings, *([_PARTIAL] if response.is_partial else [])]
+    return [*response.warnings[:_MOST_WARNINGS], *([_PARTIAL] if response.is_partial else [])]

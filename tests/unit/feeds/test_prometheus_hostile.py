@@ -180,7 +180,6 @@ def test_an_answer_of_too_many_series_is_refused_before_it_is_decoded() -> None:
     ("parse", "body"),
     [
         (responses.parse_samples, b'{"data":{"result":[{"metric":{},"values":[%b]}]}}'),
-        (responses.parse_names, b'{"data":[%b]}'),
         (responses.parse_vector, b'{"warnings":[%b]}'),
     ],
 )
@@ -195,6 +194,15 @@ def test_an_answer_of_too_many_values_is_refused_before_it_is_decoded(
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 1 << 20
+
+
+def test_more_names_or_warnings_than_any_server_has_are_not_gone_through() -> None:
+    """Ten million names, or warnings, took half a minute in which no key was heard."""
+    with pytest.raises(QueryRefused, match="more than 262,144 names of metrics"):
+        responses.parse_names(b'{"data":[' + b",".join([b'"a"'] * 262_146) + b"]}")
+    warnings = b",".join(b'"%d"' % number for number in range(1000))
+    found = responses.parse_vector(b'{"status":"success","warnings":[' + warnings + b"]}")
+    assert len(found[1]) == 64
 
 
 def test_labels_longer_than_any_series_has_are_refused() -> None:
