@@ -34,6 +34,7 @@ from fabmon.feeds.prometheus.target_blocks import (
     PageInterpreter,
     SeriesBlock,
 )
+from fabmon.feeds.prometheus.target_budgets import TargetBudgets
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
 
@@ -80,7 +81,8 @@ class SeriesTable:
     are targets whose label `node` was added by Prometheus, so that it names no other node.
     `coverage` is by exporter what of its metrics on the server is not read, of whatever target.
     `changed` are targets with a new hello; the caller that sends the hellos clears them.
-    `left_out` is the number of series that were left out because there are too many.
+    `left_out` is the number of series that were left out because there are too many. `budgets` is
+    what the series of targets may cost.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class SeriesTable:
         self.coverage: Mapping[str, Coverage] = {}
         self.changed: set[str] = set()
         self.left_out = 0
+        self.budgets = TargetBudgets()
+        self._full: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._free: list[int] = []
         self._interpreter = interpreter
@@ -315,15 +319,29 @@ class SeriesTable:
     def refusal(self, target: str) -> str:
         """Why nothing is read of a target; empty where all is well. Call `settle` first."""
         refusals = (block.refusal for _, block in self._ordered(target))
-        return next(filter(None, refusals), "")
+        return self.budgets.refusal(target) or next(filter(None, refusals), "")
 
     def settle(self) -> None:
         """Interpret the series that were added; afterwards `changed` is complete."""
+        self._take_again()
         if self.changed:
             for target in self.changed:
-                for block in self._blocks[target].values():
-                    block.settle(self._values)
+                with self.budgets.charged(target):
+                    for block in self._blocks[target].values():
+                        block.settle(self._values)
             self._lay_out()
+
+    def _take_again(self) -> None:
+        """Take the series that were left out of targets that are as they should be again."""
+        has_room = {each for each in self._full if 2 * self._counts[each] <= _MOST_OF_NODE}
+        again = self.budgets.recovered() | (has_room - self.budgets.overspent)
+        if again:
+            self._full -= again
+            self.changed |= again & self._blocks.keys()
+            for known in (*self._slots.values(), self._exported):
+                for key in [key for key, slot in known.items() if slot == _UNUSED]:
+                    del known[key]
+            self._last.clear()
 
     def frames(self, read_ns: Mapping[BlockKey, int]) -> dict[str, FrameBlocks]:
         """The blocks of each target that has one with a new read time in `read_ns`, in ns.
@@ -395,7 +413,7 @@ class SeriesTable:
     def _new_slot(self, metric: KnownMetric, labels: dict[str, str]) -> int:
         """A slot for a series never seen before."""
         target = self.target(labels)
-        if not target or not self._has_room(target):
+        if not target or target in self.budgets.overspent or not self._has_room(target):
             return _UNUSED
         if not metric.is_agents:
             instance = labels.pop(INSTANCE_LABEL, "")
@@ -426,7 +444,10 @@ class SeriesTable:
         has_room = len(self._block_keys) <= _MOST_BLOCKS and (
             self._counts[target] <= _MOST_OF_NODE if is_known else len(self._blocks) < _MOST_NODES
         )
-        self.left_out += not has_room
+        if not has_room:
+            self.left_out += 1
+            if is_known:
+                self._full.add(target)
         return has_room
 
     def _take_slot(self, metric: KnownMetric, target: str, name: str) -> int:

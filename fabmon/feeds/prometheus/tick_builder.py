@@ -71,14 +71,18 @@ class TickBuilder:
         """The hello of a target; None if it is refused."""
         self.refused.pop(target, None)
         refusal = self._table.refusal(target)
+        if not refusal:
+            limits = self._limits.setdefault(
+                target, HelloLimits(Host(name=target, via="exporters"))
+            )
+            try:
+                with self._table.budgets.charged(target):
+                    hello = self._table.hello(target, self._about, self._every)
+                    limits.admit(hello)
+                refusal = self._table.refusal(target)
+            except WireError as error:
+                refusal = clean(str(error))
         if refusal:
             self.refused[target] = refusal
-            return None
-        limits = self._limits.setdefault(target, HelloLimits(Host(name=target, via="exporters")))
-        try:
-            hello = self._table.hello(target, self._about, self._every)
-            limits.admit(hello)
-        except WireError as error:
-            self.refused[target] = clean(str(error))
             return None
         return hello

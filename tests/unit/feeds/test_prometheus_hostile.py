@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,13 +15,16 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.tick import NodeState
-from fabmon.feeds.prometheus import responses
+from fabmon.feeds.prometheus import responses, target_budgets
 from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
 from fabmon.feeds.prometheus.feed import PrometheusFeed
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
+from fabmon.feeds.prometheus.queries import QueryRound
 from fabmon.feeds.prometheus.responses import QueryRefused
 from fabmon.feeds.prometheus.series_table import SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
+from fabmon.feeds.prometheus.tick_builder import TickBuilder
+from fabmon.feeds.token_bucket import TokenBucket
 from tests.unit.feeds.test_prometheus_errors import FakePrometheus, Reply, served
 
 _TIMES = ["1e300", "Inf", "-Inf", "NaN", "1e12", "-1e12"]
@@ -285,6 +289,57 @@ def test_series_with_other_labels_each_time_take_no_more_room() -> None:
         sizes.append(len(table._values))
     assert table.size <= 6 * 50
     assert sizes[-1] == sizes[20]
+
+
+def test_series_with_other_labels_each_time_are_read_as_the_budget_of_their_node_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """20,000 of one node took 1.6 s of each tick, in which no key was heard."""
+    monkeypatch.setattr(target_budgets, "CPU_BURST_S", 0.05)
+    monkeypatch.setattr(target_budgets, "CPU_SHARE", 1e-6)
+    table = SeriesTable("instance", PageInterpreter(other_exporters()))
+    builder = TickBuilder(table, 1.0, {})
+    metric = known_metrics()[_RX]
+
+    def tick(number: int, keys: list[bytes]) -> set[str]:
+        table.clear()
+        table.store(metric, [*keys, of("b", "p")], np.ones(len(keys) + 1))
+        times = {("a", "ib"): 100.0 + number, ("b", "ib"): 100.0 + number}
+        found = builder.build(QueryRound(100.0 + number, times, frozenset(), {}, {}))
+        table.sweep()
+        return {name for name, _ in found[1]}
+
+    for number in range(300):
+        read = tick(number, [of("a", f"p{number}-{port}") for port in range(500)])
+        if "a" in builder.refused:
+            break
+    assert "costs the console more than" in builder.refused["a"]
+    assert read == {"b"}
+    for number in range(300, 320):
+        assert tick(number, [of("a", f"p{number}-{port}") for port in range(500)]) == {"b"}
+    assert table.size == 1, "nothing is kept of a node that is not read"
+    stable = [of("a", f"p{port}") for port in range(5)]
+    assert tick(320, stable) == {"b"}
+    table.budgets._buckets["a"] = TokenBucket(10.0, 0.1, time.monotonic())
+    assert tick(321, stable) == {"b"}
+    assert tick(322, stable) == {"a", "b"}
+    assert not builder.refused
+
+
+def test_series_that_had_no_room_are_taken_once_there_is_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fabmon.feeds.prometheus.series_table._MOST_OF_NODE", 9)
+    table = SeriesTable("instance", PageInterpreter(other_exporters()))
+    metric = known_metrics()[_RX]
+    many = [of("a", f"p{port}") for port in range(20)]
+    for keys in [many, *[many[15:]] * 9]:
+        table.clear()
+        table.store(metric, keys, np.ones(len(keys)))
+        table.settle()
+        table.frames({("a", "ib"): 1})
+        table.sweep()
+    assert table.size == 5
 
 
 def test_more_nodes_than_any_site_has_are_left_out_and_counted() -> None:
