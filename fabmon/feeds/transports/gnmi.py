@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fabmon.fabric.model import Host
 from fabmon.fabric.wording import needed_extra
@@ -26,12 +26,14 @@ from fabmon.feeds.transports.gnmi_client import (
     load_extra,
     open_channel,
     path_elements,
+    received_bytes,
     subscribe_response,
     typed_value,
     usual_encoding,
 )
 from fabmon.feeds.transports.openconfig import COUNTERS, NEIGHBOURS, QUEUES, STATE, GnmiValues
 from fabmon.feeds.transports.polled import NodeReading, PolledSession, SourceFailure, poll_duration
+from fabmon.feeds.transports.received_bytes import ReceivedBytes
 from fabmon.feeds.transports.transport import ProbeSession
 
 _T = TypeVar("_T")
@@ -43,6 +45,9 @@ _LASTED_S = 60.0
 _PAUSE_S = 5.0
 _MOST_PAUSE_S = 300.0
 _MOST_BYTES_A_SECOND = 8 << 20
+_BURST_BYTES = 8 * _MOST_BYTES_A_SECOND
+"""What it may send at once, packets of HTTP/2 and TLS included: the first samples of all ports."""
+_LOOK_S = 0.5
 _MOST_LEAVES_A_SECOND = 50_000
 _UNKNOWN = 0.5
 """What a leaf that is not known counts: it takes 3 us, one that is known about twice that."""
@@ -96,6 +101,7 @@ class GnmiTransport:
     def __init__(self, settings: ProbeSettings) -> None:
         self._interval_s = settings.interval_s
         self._budgets = CpuBudgets(_CPU_SHARE)
+        self._sent: dict[str, TokenBucket] = {}
 
     async def open(self, host: Host) -> ProbeSession:
         """A session with a device. Raises BadSecret, BadTrust, Unreachable without the extra, and
@@ -115,19 +121,37 @@ class GnmiTransport:
             metadata = [("username", user), ("password", password)]
         if metadata and host.tls == "no":
             raise BadSecret("via=gnmi sends no password without TLS: leave secret= or tls=no out")
+        sent = self._sent.setdefault(
+            host.name, TokenBucket(_BURST_BYTES, _MOST_BYTES_A_SECOND, time.monotonic())
+        )
+        if sent.wait_s(0.0, time.monotonic()):
+            raise _flood()
+        received = await received_bytes(host)
         client = GnmiClient(await open_channel(host), metadata)
-        return PolledSession(GnmiPoller(client, self._interval_s, cpu), host.name, self._interval_s)
+        poller = GnmiPoller(client, self._interval_s, cpu, (received, sent))
+        return PolledSession(poller, host.name, self._interval_s)
 
     async def close(self) -> None:
         """Do nothing: each session closes its own connection."""
 
 
 class GnmiPoller:
-    """Keeps the streams of one device running; each poll passes on what has arrived since."""
+    """Keeps the streams of one device running; each poll passes on what has arrived since.
 
-    def __init__(self, client: GnmiClient, interval_s: float, cpu: TokenBucket) -> None:
+    `cpu` is what its replies may cost, `sent` what counts all that it sends, and how much that may
+    be; None for no limit.
+    """
+
+    def __init__(
+        self,
+        client: GnmiClient,
+        interval_s: float,
+        cpu: TokenBucket,
+        sent: tuple[ReceivedBytes, TokenBucket] | None = None,
+    ) -> None:
         self._client = client
         self._cpu = cpu
+        self._sent = sent
         self._interval_s = interval_s
         self._values = GnmiValues(interval_s)
         self._failures: dict[str, SourceFailure] = {}
@@ -138,9 +162,12 @@ class GnmiPoller:
         self._leaves, self._bytes = 0.0, 0
 
     async def poll(self) -> NodeReading:
-        """What has arrived. Raises NodeError where the counters' stream ended or never began."""
+        """What has arrived. Raises NodeError where the counters' stream ended or never began, and
+        for a flood."""
+        self._check_flood()
         if not self._tasks:
-            encoding = self._metered(usual_encoding, await self._client.capabilities())
+            capabilities = await self._watched(self._client.capabilities())
+            encoding = self._metered(usual_encoding, capabilities)
             for stream in _STREAMS:
                 self._tasks[stream.source] = asyncio.create_task(
                     self._keep(stream, encoding), name=f"gNMI {stream.source}"
@@ -150,7 +177,7 @@ class GnmiPoller:
             self._has_waited = True
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_S):
-                    await self._first()
+                    await self._watched(self._first())
         task = self._tasks[COUNTERS]
         if task.done():
             task.result()
@@ -167,6 +194,23 @@ class GnmiPoller:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._client.close()
+
+    async def _watched(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """The result of what waits for the device. Raises Misbehaved for a flood."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+                self._check_flood()
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _check_flood(self) -> None:
+        """Raise Misbehaved where the device sends too much, frames without content included."""
+        if self._sent is not None:
+            received, limit = self._sent
+            if not limit.take(received.more(), time.monotonic()):
+                raise _flood()
 
     async def _first(self) -> None:
         """Wait until the first counters have come, or their stream has ended."""
@@ -252,9 +296,13 @@ class GnmiPoller:
         self._leaves += leaves
         self._bytes += size
         if self._bytes > _MOST_BYTES_A_SECOND:
-            raise Misbehaved(f"sends more than {_MOST_BYTES_A_SECOND >> 20} MiB a second", "flood")
+            raise _flood()
         if self._leaves > _MOST_LEAVES_A_SECOND:
             raise Misbehaved(f"sends more than {_MOST_LEAVES_A_SECOND:,} values a second", "flood")
+
+
+def _flood() -> Misbehaved:
+    return Misbehaved(f"sends more than {_MOST_BYTES_A_SECOND >> 20} MiB a second", "flood")
 
 
 _REFUSALS = ("UNIMPLEMENTED", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE")

@@ -6,6 +6,7 @@ Needs the extra `gnmi`, whose messages are those of the published protos (gNMI 0
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 from collections.abc import AsyncGenerator, Sequence
@@ -15,12 +16,14 @@ from fabmon.fabric.model import Host
 from fabmon.feeds.errors import BadTrust, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.openconfig import Keys
+from fabmon.feeds.transports.received_bytes import ReceivedBytes
 from fabmon.secret_files import without_secrets
 from fabmon.trusted_certificates import read_certificates
 
 _PORT = 9339
 """IANA's port of gNMI; EOS uses 6030, SONiC 8080."""
 _REPLY_S = 20.0
+_RESOLVE_S = 3.0
 _MOST_MESSAGE_BYTES = 8 << 20
 _USUAL_ENCODINGS = ("JSON_IETF", "PROTO", "JSON")
 _SERVICE = "/gnmi.gNMI"
@@ -49,6 +52,18 @@ async def open_channel(host: Host) -> Any:
     if host.tls not in (None, "yes"):
         roots = await asyncio.to_thread(_certificates, host.tls)
     return grpc.aio.secure_channel(where, grpc.ssl_channel_credentials(roots), options=options)
+
+
+async def received_bytes(host: Host) -> ReceivedBytes:
+    """What counts the bytes that a device has sent to this process."""
+    port = host.port or _PORT
+    addresses: set[str] = set()
+    with contextlib.suppress(OSError, UnicodeError, TimeoutError):
+        async with asyncio.timeout(_RESOLVE_S):
+            where = host.address or host.name
+            found = await asyncio.get_running_loop().getaddrinfo(where, port)
+            addresses = {str(place[0]) for *_, place in found}
+    return ReceivedBytes(addresses, port)
 
 
 def _certificates(file: str) -> bytes:

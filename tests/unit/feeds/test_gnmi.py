@@ -7,9 +7,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +49,7 @@ from fabmon.feeds.transports.openconfig import (
     queue_number,
     speed,
 )
+from fabmon.feeds.transports.received_bytes import ReceivedBytes
 from fabmon.feeds.transports.transport import ProbeSession
 from tests.fixtures import gnmi
 from tests.fixtures.gnmi import Device
@@ -600,3 +604,61 @@ def test_names_of_speeds_and_queues() -> None:
         None,
         None,
     ]
+
+
+@pytest.fixture
+def empty_frames() -> Iterator[int]:
+    """The port of a server that sends frames of HTTP/2 of an unknown type, without end."""
+    frames = b"\0\0\0\x77\0\0\0\0\0" * 4000
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, suppress(OSError):
+                        # Settings, and that those of the console are known.
+                        connection.sendall(b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0")
+                        while True:
+                            connection.sendall(frames)
+
+        Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+async def test_frames_without_content_end_the_session(empty_frames: int) -> None:
+    """gRPC has no limit for them: they took a core, and up to 1 GB, for as long as they came."""
+    transport = GnmiTransport(ProbeSettings(interval_s=0.1))
+    device = msgspec.structs.replace(HOST, port=empty_frames)
+    session = await transport.open(device)
+    try:
+        with pytest.raises(Misbehaved, match="sends more than 8 MiB a second"):
+            await session.readline()
+    finally:
+        await session.close()
+    with pytest.raises(Misbehaved, match="sends more than 8 MiB a second"):
+        await transport.open(device)
+
+
+def test_what_a_peer_sent_is_counted_and_nothing_of_others() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        port = listener.getsockname()[1]
+        count = ReceivedBytes({"127.0.0.1"}, port)
+        assert count.more() == 0
+        ends = [socket.create_connection(each.getsockname()) for each in (listener, other)]
+        accepted = [listener.accept()[0], other.accept()[0]]
+        try:
+            for end, size in zip(accepted, (1000, 5000), strict=True):
+                end.sendall(b"x" * size)
+            assert len(ends[0].recv(1000, socket.MSG_WAITALL)) == 1000
+            assert count.more() == 1000
+            assert count.more() == 0
+            assert ReceivedBytes({"192.0.2.1"}, port).more() == 0
+        finally:
+            for end in (*ends, *accepted):
+                end.close()
+        assert count.more() == 0
