@@ -30,10 +30,8 @@ from fabmon.tui.heatmap_units import Unit, place_of, row_ports, second_ports
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What is drawn of a unit: labels above its own rows (else only once above all units), a blank
-    row after it, and rows for the NVLinks of each GPU."""
+    """What is drawn of a unit: a blank row after it, and rows for the NVLinks of each GPU."""
 
-    captions: bool = True
     spaced: bool = False
     links: bool = False
 
@@ -76,7 +74,7 @@ def _row_nodes(unit: Unit) -> tuple[Node, ...]:
 
 
 def common_captions(unit: Unit, frame: Frame, columns: Columns) -> list[Piece]:
-    """The labels above all units where they have none of their own; `unit` is the first of them."""
+    """The labels above all units with hosts and switches; `unit` is the first of them."""
     node = _node_caption(unit, frame, columns)
     return [_uplink_caption(unit, frame, columns), node] if columns.uplinks else [node]
 
@@ -180,24 +178,19 @@ def _fitting(cells: tuple[Members, ...], frame: Frame, columns: Columns) -> tupl
 def height_of(unit: Unit, detail: Detail) -> int:
     """The number of rows of a unit."""
     nodes = _row_nodes(unit)
-    labels = 1
-    if unit.hosts and unit.switches:
-        labels = (1 + bool(unit.uplinks)) if detail.captions else 0
-        labels += len(unit.switches)
+    first = len(unit.switches) if unit.hosts and unit.switches else 1
     links = sum(len(node.gpu_links()) for node in nodes) if detail.links else 0
-    return labels + len(nodes) + links + detail.spaced
+    return first + len(nodes) + links + detail.spaced
 
 
 def rows_of(unit: Unit, frame: Frame, columns: Columns, detail: Detail) -> list[Piece]:
-    """The rows of a unit: uplinks and nodes, with labels above each, and a blank one."""
+    """The rows of a unit: uplinks, or labels of those without, nodes, and a blank one."""
     made = []
     if unit.hosts and unit.switches:
-        if detail.captions and unit.uplinks:
-            made.append(_uplink_caption(unit, frame, columns))
         known = {node.name: ports for node, ports in unit.uplinks}
         for switch in unit.switches:
             made.append(_uplink_row(unit, switch, known.get(switch.name, ()), frame, columns))
-    if detail.captions or not unit.hosts or not unit.switches:
+    else:
         made.append(_node_caption(unit, frame, columns))
     for node in _row_nodes(unit):
         strips = _node_strips(node, frame, columns)

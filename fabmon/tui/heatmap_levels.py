@@ -59,13 +59,12 @@ _GAP = 3
 _MOST_BESIDE = 4
 _INDENT = 2
 _DETAILS = (
-    (Detail(spaced=True), False),
-    (Detail(), False),
-    (Detail(), True),
-    (Detail(captions=False), False),
-    (Detail(captions=False), True),
+    (True, False),
+    (False, False),
+    (False, True),
 )
-"""How leaves are drawn, and whether switches without hosts are single rows; the roomiest first."""
+"""Whether units have a blank row between them, and whether switches without hosts are single rows;
+the roomiest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +151,17 @@ def _port_plan(room: _Room, level: Level | None) -> _PortPlan | None:
     """The plan for a row for every node; None if the rows do not fit and no level is wanted."""
     with_hosts = [unit for unit in room.units if unit.hosts]
     others = [unit for unit in room.units if not unit.hosts]
+    captions = 2 if any(unit.switches for unit in with_hosts) else 0
     for beside in range(1, _MOST_BESIDE + 1):
         if beside > max(1, len(with_hosts)):
             break
         columns = columns_of(with_hosts, room.frame(0, beside))
         if beside > 1 and not columns.fits:
             break
-        for detail, is_brief in _DETAILS:
-            shown = Detail(detail.captions, detail.spaced, level is Level.LINKS)
+        for is_spaced, is_brief in _DETAILS:
+            shown = Detail(is_spaced, level is Level.LINKS)
             tall = [height_of(unit, shown) for unit in with_hosts]
-            rows = sum(max(tall[at : at + beside]) for at in range(0, len(tall), beside))
-            rows += 0 if detail.captions else 2
+            rows = captions + sum(max(tall[at : at + beside]) for at in range(0, len(tall), beside))
             rows += sum(1 if is_brief else height_of(unit, shown) for unit in others)
             # The last blank row needs no room.
             if rows - shown.spaced <= room.height:
@@ -176,8 +175,9 @@ def _port_plan(room: _Room, level: Level | None) -> _PortPlan | None:
 def _port_grid(room: _Room, plan: _PortPlan) -> HeatmapGrid:
     builder, frames = room.builder(plan.level), room.frames(plan.beside)
     with_hosts = [unit for unit in room.units if unit.hosts]
-    if with_hosts and not plan.detail.captions:
-        heads = [common_captions(with_hosts[0], frame, plan.columns) for frame in frames]
+    labelled = next((unit for unit in with_hosts if unit.switches), None)
+    if labelled is not None:
+        heads = [common_captions(labelled, frame, plan.columns) for frame in frames]
         for pieces in zip(*heads[: len(with_hosts)], strict=True):
             builder.add(*pieces)
     for at in range(0, len(with_hosts), plan.beside):
