@@ -209,6 +209,8 @@ _TOLERANCE_S = 5.0
 _SETTLE_S = 0.05
 """A sample comes in several notifications: one that is newer is complete at the next poll."""
 _MISSED_SAMPLES = 3
+_GONE_S = 600.0
+"""An interface whose counters, which are sampled, do not come for this long is gone."""
 _MOST_TEXT = 256
 _MOST_NEIGHBOURS = 4096
 _NEIGHBOURS_LEFT_OUT = f"more than {_MOST_NEIGHBOURS:,} LLDP neighbours: the others are not read"
@@ -253,7 +255,7 @@ class GnmiValues:
         self._ports: dict[str, _Port] = {}
         self._neighbours: dict[tuple[str, str], _Neighbour] = {}
         self._lldp: tuple[Object, ...] = ()
-        self._left_out: frozenset[str] = frozenset()
+        self._left_out_s: dict[str, float] = {}
 
     @property
     def has_counters(self) -> bool:
@@ -268,14 +270,14 @@ class GnmiValues:
         if leaf.source == NEIGHBOURS:
             key = (leaf.port, leaf.neighbour)
             if key not in self._neighbours and len(self._neighbours) >= _MOST_NEIGHBOURS:
-                self._left_out |= {_NEIGHBOURS_LEFT_OUT}
+                self._left_out_s[_NEIGHBOURS_LEFT_OUT] = now_s
                 return
             neighbour = self._neighbours.setdefault(key, _Neighbour())
             neighbour.facts[leaf.name] = str(leaf.value)[:_MOST_TEXT]
             neighbour.said_s = now_s
             return
         if leaf.port not in self._ports and len(self._ports) >= MOST_PORTS:
-            self._left_out |= {too_many_interfaces(MOST_PORTS)}
+            self._left_out_s[too_many_interfaces(MOST_PORTS)] = now_s
             return
         port = self._ports.setdefault(leaf.port, _Port())
         if leaf.name in ("ifindex", "type"):
@@ -307,15 +309,34 @@ class GnmiValues:
 
     def blocks(self) -> list[SourceBlock]:
         """The blocks of all interfaces, with the values that have come since the last call."""
+        if self._left_out_s:
+            self._forget_gone(time.monotonic())
         found = [
             block for name in sorted(self._ports) for block in self._blocks(name, self._ports[name])
         ]
         neighbours = self._neighbour_objects()
         if neighbours:
             found.append(SourceBlock(NEIGHBOURS, neighbours, [], time.monotonic_ns()))
-        if found and self._left_out:
-            found[0] = found[0]._replace(limits=tuple(sorted(self._left_out)))
+        if found and self._left_out_s:
+            found[0] = found[0]._replace(limits=tuple(sorted(self._left_out_s)))
         return found
+
+    def _forget_gone(self, now_s: float) -> None:
+        """Make room: drop neighbours and interfaces that the device does not send any more, without
+        a word of their end, and what was left out long ago. Some devices number their neighbours
+        anew with each change."""
+        since_s = now_s - _GONE_S
+        self._neighbours = {
+            key: each
+            for key, each in self._neighbours.items()
+            if self._is_current(NEIGHBOURS, each.said_s)
+        }
+        self._ports = {
+            name: port
+            for name, port in self._ports.items()
+            if COUNTERS not in port.values or port.said_s[COUNTERS] > since_s
+        }
+        self._left_out_s = {text: at for text, at in self._left_out_s.items() if at > since_s}
 
     def _blocks(self, name: str, port: _Port) -> Iterator[SourceBlock]:
         """The blocks of an interface: one of each source, with the device's clock."""

@@ -39,6 +39,7 @@ from fabmon.feeds.errors import (
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
 from fabmon.feeds.transports import gnmi as gnmi_transport
+from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.gnmi import GnmiPoller, GnmiTransport
 from fabmon.feeds.transports.gnmi_client import GnmiClient, usual_encoding
 from fabmon.feeds.transports.openconfig import (
@@ -450,6 +451,36 @@ def test_interfaces_and_neighbours_that_are_left_out_are_said(
         "more than 2 interfaces: the others are not read",
         "more than 4,096 LLDP neighbours: the others are not read",
     ]
+
+
+def test_there_is_room_again_for_what_comes_in_place_of_what_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neighbours that are numbered anew with each change filled the table for good."""
+    now_s = 1000.0
+    monkeypatch.setattr("fabmon.feeds.transports.openconfig.MOST_PORTS", 2)
+    monkeypatch.setattr("fabmon.feeds.transports.openconfig._MOST_NEIGHBOURS", 3)
+    monkeypatch.setattr(
+        openconfig,
+        "time",
+        SimpleNamespace(monotonic=lambda: now_s, monotonic_ns=lambda: int(now_s * 1e9)),
+    )
+    made = GnmiValues(1.0)
+    made.sample_s = {"gnmi": 5.0, "lldp": 30.0}
+    names: list[str] = []
+    for number in range(200):
+        made.add(Leaf("gnmi", "Ethernet0", "phy_rx_bytes", number), number)
+        made.add(Leaf("gnmi", f"Ethernet{1 + number // 100}", "phy_rx_bytes", number), number)
+        made.add(Leaf("lldp", "Ethernet0", "system-name", f"spine{number}", str(number // 4)), 1)
+        blocks = made.blocks()
+        names = [item.info["peer_node"] for block in blocks if block.source == "lldp"
+                 for item in block.objects]  # fmt: skip
+        now_s += 30
+    assert "spine199" in names
+    assert {item.id for block in made.blocks() for item in block.objects if item.port} == {
+        "Ethernet0", "Ethernet2",
+    }  # fmt: skip
+    assert not any(block.limits for block in made.blocks())
 
 
 def test_what_a_device_costs_includes_the_decoding_of_its_messages() -> None:
