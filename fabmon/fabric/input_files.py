@@ -58,7 +58,8 @@ def read_input(
 
     A pipe is read to its end; one without a writer is empty. Raises OSError, also for a
     directory, for more than `max_bytes`, where a pipe has not ended after `wait_s`, and for a file
-    that everyone can write to, if what it holds `names_commands` that fabmon runs as its user.
+    that everyone can write to, if what it holds `names_commands` that fabmon runs as its user, or
+    secrets of the user.
     """
     fd = _open(path)
     try:
@@ -79,7 +80,8 @@ def read_input(
             if not chunk:
                 content = bytes(data)
                 if stat.S_ISREG(mode) and mode & stat.S_IWOTH and names_commands(content):
-                    text = f"everyone can write to it, and it can name commands: chmod o-w {path}"
+                    what = "commands and files of secrets"
+                    text = f"everyone can write to it, and it can name {what}: chmod o-w {path}"
                     raise PermissionError(errno.EACCES, text, str(path))
                 return content
             data += chunk

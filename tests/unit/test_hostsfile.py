@@ -344,9 +344,23 @@ def test_a_hosts_file_accepts_every_exporter() -> None:
     assert sorted(exporter_tables().by_name) == sorted(host_line.EXPORTERS)
 
 
-def test_a_file_with_commands_that_everyone_can_write_to_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "via=exec command=srun",
+        'via=exec "command"=srun',
+        "via=exec 'com'mand=srun",
+        'via=exec "command=srun"',
+        "via=exporters tls=yes secret=~/.token",
+        'via=exporters tls=yes "secret"=~/.token',
+    ],
+)
+def test_a_file_with_commands_or_secrets_that_everyone_can_write_to_is_refused(
+    tmp_path: Path, keys: str
+) -> None:
     path = tmp_path / "hosts.txt"
-    path.write_text("gpu001 via=exec command=srun\n")
+    path.write_text(f"gpu001 {keys}\n")
+    assert [host.name for host in hosts_file.read(path)] == ["gpu001"]
     path.chmod(0o666)
     with pytest.raises(HostsFileError, match=r"everyone can write to it, .*: chmod o-w"):
         hosts_file.read(path)

@@ -60,7 +60,7 @@ def read(path: Path) -> list[Host]:
     """The hosts of a file. Raises HostsFileError, also for a file that cannot be read."""
     filename = clean(str(path))
     try:
-        data = read_input(path, _MAX_BYTES, names_commands=lambda text: b"command=" in text)
+        data = read_input(path, _MAX_BYTES, names_commands=_names_commands)
     except OSError as error:
         problem = LineProblem(0, 0, file_error(error), "")
         raise HostsFileError(filename, [problem]) from None
@@ -75,6 +75,13 @@ def read(path: Path) -> list[Host]:
         problem = LineProblem(line, column, "a byte that is not UTF-8", "save the file as UTF-8")
         raise HostsFileError(filename, [problem]) from None
     return parse(text, filename)
+
+
+def _names_commands(data: bytes) -> bool:
+    """Whether a hosts file may have commands, which run as the user, or files of secrets, which are
+    sent to the address beside them. Quotes may be anywhere in a key."""
+    plain = data.translate(None, b"\"'")
+    return b"command=" in plain or b"secret=" in plain
 
 
 def parse(text: str, filename: str) -> list[Host]:
