@@ -53,7 +53,7 @@ _COMM = re.compile(
     r"(?:.*?cudaDev (-?\d{1,15}))?(?:.*?nvmlDev (-?\d{1,15}))?(?:.*?busId ([0-9a-fA-F:.x]+))?"
     r"(?:.*?commId (0x[0-9a-f]+))?"
 )
-_HCA = re.compile(r"\[(\d{1,15})\](?:=\{([^}]*)\}|([\w.+-]+):\d+/\w+)")
+_HCA = re.compile(r"\[(\d{1,15})\](?:=\{([^{}]*)\}|([\w.+-]+):\d+/\w+)")
 _MERGED = re.compile(r"\[\d+\]\s*([\w.-]+):\d+/\w+")
 _OOB = re.compile(
     r"OOB [\w.@-]{1,64}:(\[?(?=[0-9a-fA-F]{0,4}[.:])[0-9a-fA-F.:]{2,45}\]?)"
