@@ -175,6 +175,9 @@ def test_background_marks_and_drops_of_links_are_no_queue(counter: str, per_s: f
         pytest.param(6, (20,), True, id="they hardly differ"),
         pytest.param(3, (20,), False, id="three times is ordinary"),
         pytest.param(6, (5, 20, 40, 60), False, id="they differ much"),
+        pytest.param(40, (400, 420, 440), True, id="all links drop, it drops twice as many"),
+        pytest.param(26, (400, 420, 440), False, id="all links drop, it drops a few more"),
+        pytest.param(40, (150, 400, 700), False, id="all links drop, and differ much"),
     ],
 )
 def test_a_link_that_drops_several_times_as_much_as_others_has_a_queue(

@@ -1,10 +1,11 @@
 """Signs of a queue: what each counter that exists says about one, as log-odds.
 
 There is one rule. A level (events in proportion to traffic, or a share of time) is compared with
-`rise` times the median of the busy ports of its kind in this fabric now, at least with what no
-healthy fabric has; the logarithm of their ratio, times a slope, is the sign. A counter of switches
-that no port of the fabric moves says nothing, nor does one that is absent: that is not calm. A NIC
-that counts CNPs and has none is, but where ports are paused and no NIC has any: without DCQCN.
+`rise` times the median of the busy ports of its kind in this fabric now, of own queues with less
+where these hardly differ, at least with what no healthy fabric has; the logarithm of their ratio,
+times a slope, is the sign. A counter of switches that no port of the fabric moves says nothing, nor
+does one that is absent: that is not calm. A NIC that counts CNPs and has none is, but where ports
+are paused and no NIC has any: without DCQCN.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class Gauge:
             self._busy[column] = bits > t.busy * t.ticks * line
 
     def per_gbit(
-        self, column: str, bits: str, kind: Mask, floor: float, most: float = np.inf
+        self, column: str, bits: str, kind: Mask, floor: float, most: float, is_own: bool = False
     ) -> Floats:
         """[ports] the sign of events in proportion to traffic."""
-        return self.signs(self.levels(column, bits, kind), floor, most)
+        return self.signs(self.levels(column, bits, kind), floor, most, is_own)
 
     def levels(self, column: str, bits: str, kind: Mask) -> Floats:
         """[ports] events per gigabit of busy ports of a kind; NaN of others."""
@@ -80,14 +81,18 @@ class Gauge:
         level[rows] = events / (self._bits[bits][rows] / np.float32(1e9))
         return level
 
-    def signs(self, level: Floats, floor: float, most: float) -> Floats:
+    def signs(self, level: Floats, floor: float, most: float, is_own: bool = False) -> Floats:
         """The signs of levels of one kind, 0 between what is calm and what is raised; NaN where
-        there is none."""
+        there is none. `is_own`: of a port's own queue, where ports differ less than NICs do."""
         t, raised = self._t, floor
-        usual = usual_level(level[np.isfinite(level)])
+        known = level[np.isfinite(level)]
+        usual = usual_level(known)
         if usual is not None:
+            # How far ports without a queue are apart, those of the lower half show.
+            apart = max(1 + t.apart, usual / max(median(known[known <= usual]), 1e-6))
+            above = min(t.rise, apart**t.rise) if is_own and usual > floor else t.rise
             # Where most ports show more than any healthy fabric has, most have a queue.
-            raised = min(max(floor, t.rise * usual), most)
+            raised = min(max(floor, above * usual), most)
         level = np.maximum(level, np.float32(1e-6))
         odds = np.maximum(np.log(level / raised), 0) + np.minimum(np.log(level / floor), 0)
         sign: Floats = np.clip(t.slope * odds, -t.clip, t.clip).astype(np.float32)
@@ -105,8 +110,8 @@ def _signs(inputs: DetectorInput, t: ModelThresholds) -> Signs:
     between = structure.is_switch & ~structure.is_edge
     marks, drops = (
         np.fmax(
-            gauge.per_gbit(column, "tx_bps", between, floor, most),
-            gauge.per_gbit(column, "tx_bps", structure.is_edge, floor, most),
+            gauge.per_gbit(column, "tx_bps", between, floor, most, is_own=True),
+            gauge.per_gbit(column, "tx_bps", structure.is_edge, floor, most, is_own=True),
         )
         for column, floor, most in (
             ("ecn", t.marks_per_gbit, t.cap * t.marks_per_gbit),
@@ -166,7 +171,7 @@ def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
     most = (t.rare_per_gbit, t.marks_per_gbit) if are_all else (np.inf, np.inf)
     seen = signs(inputs, t)
     waits = np.where(rail, seen.waits, np.float32(np.nan))
-    sent = _mean_sent(inputs, t)
+    sent = inputs.sent[:, -t.ticks :].mean(axis=1)
     waiting = seen.waited / np.fmax(seen.waited + sent, np.float32(t.busy))
     receives = np.fmax(
         gauge.signs(marks, t.marks_per_gbit, most[1]),
@@ -182,12 +187,6 @@ def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
     )
 
 
-def _mean_sent(inputs: DetectorInput, t: ModelThresholds) -> Floats:
-    """[ports] the share of line rate sent in the ticks of a sign."""
-    sent: Floats = total_of(inputs.sent[:, -t.ticks :]) / np.float32(t.ticks)
-    return sent
-
-
 def _waiting(inputs: DetectorInput, waited: Floats, t: ModelThresholds, gauge: Gauge) -> Floats:
     """[ports] the sign of waiting: as a share of the time in which a port sends or waits."""
     sign: Floats = np.full(len(waited), np.nan, np.float32)
@@ -195,7 +194,7 @@ def _waiting(inputs: DetectorInput, waited: Floats, t: ModelThresholds, gauge: G
     if not (waits > 0).any():
         return sign  # A counter that nobody moves may not be supported.
     has_credits = np.isfinite(inputs.window("stall")[:, -t.ticks :]).any(axis=1)
-    sent = _mean_sent(inputs, t)
+    sent = inputs.sent[:, -t.ticks :].mean(axis=1)
     active = np.isfinite(waited) & (waits + sent > t.busy)
     share = waits / np.fmax(waits + sent, np.float32(t.busy))
     for kind in (inputs.structure.is_rail, ~inputs.structure.is_rail):
