@@ -225,6 +225,34 @@ def test_a_receiver_that_one_sender_fills_explains_few_that_wait(
     assert len(hosts.opened()) == found
 
 
+@pytest.mark.parametrize("metrics", [("ib_ext_tx_wait",), (PAUSED_US,)])
+def test_a_full_receiver_explains_all_that_wait_and_send_no_more_than_it_gets(
+    metrics: tuple[str, ...],
+) -> None:
+    """The last host of an all-to-all gets from the others, and sends to them as much: its link is
+    no bottleneck of an exchange."""
+    hosts = WatchedHosts(util=0, metrics=metrics)
+    for number in (1, 2, 3, 4):
+        hosts.fabric.send(0.24 * RATE, f"gpu{number:03}/eth0", "leaf1/down5")
+        hosts.fabric.send(0.24 * RATE, "gpu005/eth0", f"leaf1/down{number}")
+        hosts.fabric.counted[f"gpu{number:03}/eth0", PAUSED_US] = 600_000
+    without_credits(hosts, 0.6, 1, 2, 3, 4)
+    hosts.seconds(25)
+    assert hosts.changes == []
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.3, 0), (0.55, 1)])
+def test_receivers_of_half_the_line_rate_explain_as_much_waiting_as_they_take_longer(
+    share: float, found: int
+) -> None:
+    """Half of a ring: a sender of 40 % of line rate waits for as long as it sends, and no longer."""
+    hosts = WatchedHosts(util=0.4, slow=range(2, 17, 2), metrics=("ib_ext_tx_wait",))
+    hosts.seconds(12)
+    without_credits(hosts, share, *range(1, 17, 2))
+    hosts.seconds(25)
+    assert len(hosts.opened()) == found
+
+
 @pytest.mark.parametrize(("util", "share"), [(0.05, 0.02), (0.3, 0.04)])
 def test_a_sender_that_hardly_waits_is_not_held_up(util: float, share: float) -> None:
     """Of a sender with little traffic, or with some, that waits for less than 5 % of all time."""

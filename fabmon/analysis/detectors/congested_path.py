@@ -18,6 +18,7 @@ from fabmon.analysis.evidence.detector_input import (
     WINDOW_TICKS,
     DetectorInput,
     has_values,
+    total_of,
     without_nan,
 )
 from fabmon.analysis.evidence.flow_control import CREDITS, PAUSE
@@ -49,9 +50,10 @@ CAUSE = Cause(
         " one between switches), has PCIe stalls (model.some) or a flapping link: CNPs count"
         " only where receivers without these have model.half of all marks. Pause and missing"
         " credits do not count at all where one such receiver, not merely full or slower, is"
-        " known, nor for fewer than model.several beside a full or slower NIC or traffic to"
-        " one that is not watched. Its place is a leaf where all but model.some of the signs"
-        " are behind it, else a host, a rail, or the paths between hosts."
+        " known, nor where full NICs and those that are not watched receive model.accounts of"
+        " what these senders send, or slower ones explain as much of their waiting by the ratio"
+        " of line rates. Its place is a leaf where all but"
+        " model.some of the signs are behind it, else a host, a rail, or the paths between hosts."
     ),
     inputs=(
         "RDMA counters of the hosts, or pause; LLDP, a plan or neighbours, to know the leaf of each"
@@ -113,7 +115,7 @@ class CongestedPaths:
     def _unexplained(self, inputs: DetectorInput, seen: HostSigns) -> tuple[Floats, Rows]:
         """[ports] the signs of senders that no receiver explains, NaN of those that send nothing or
         whose switch is watched; and the receivers with marks that are not explained."""
-        t = self._model.t
+        t, nics, lines = self._model.t, inputs.structure.is_rail, inputs.snapshot.line_rate_bps
         sends = seen.sends.copy()
         # A NIC that sends at line rate is held by nobody, whatever its marks.
         sends[np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util] = -t.veto
@@ -121,8 +123,7 @@ class CongestedPaths:
         slowed = sends > 0
         explained = self._last_hops(inputs)
         full = np.fmax.reduce(inputs.received[:, -t.window :], axis=1) >= t.full_util
-        full &= inputs.structure.is_rail
-        lines = inputs.snapshot.line_rate_bps
+        full &= nics
         waits = slowed & (seen.waits > 0)
         marked = slowed & ~waits
         slower = lines < t.nearly * median(lines[marked])
@@ -133,25 +134,12 @@ class CongestedPaths:
             sends[marked] = -t.veto
             unexplained[:] = False
         if waits.any():
-            few = int(waits.sum()) < t.several
-            if explained.any() or (few and (full.any() or self._may_wait_elsewhere(inputs, waits))):
+            if explained.any() or _may_wait_elsewhere(inputs, seen, waits, full, t):
                 sends[waits] = -t.veto
         # Fewer than many are background, unless two are clear.
         elif marked.sum() < t.several and (sends[marked] >= 2 * t.veto).sum() < 2:
             sends[marked] = -t.veto
         return sends, np.flatnonzero(unexplained)
-
-    def _may_wait_elsewhere(self, inputs: DetectorInput, waits: Mask) -> bool:
-        """Whether some NIC is slower than a few that wait, or what these send may go to one that is
-        not watched."""
-        t, nics = self._model.t, inputs.structure.is_rail
-        lines = without_nan(inputs.snapshot.line_rate_bps)
-        slowest = lines[nics & (lines > 0)].min(initial=np.inf)
-        sent, received = inputs.total("tx_bps"), inputs.total("rx_bps")
-        leaves = float(sent[nics].sum() - received[nics].sum())
-        return bool(
-            slowest < t.nearly * lines[waits].max() or leaves > t.half * float(sent[waits].min())
-        )
 
     def _last_hops(self, inputs: DetectorInput) -> Mask:
         """[ports] the receivers that explain a queue before them: with stalled PCIe, that pause
@@ -217,6 +205,22 @@ def _condition(
         unseen="the switches: the link itself, and why it is too small",
         unless=(Trait.LAST_HOP, Trait.MAKES_QUEUES),
     )
+
+
+def _may_wait_elsewhere(
+    inputs: DetectorInput, seen: HostSigns, waits: Mask, full: Mask, t: ModelThresholds
+) -> bool:
+    """Whether full NICs, and others that are not watched, receive what those that wait send; or
+    slower NICs so much that these wait for as long, as their line rate is faster."""
+    nics, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
+    sent, received = (total_of(inputs.filled(each)[:, -t.ticks :]) for each in ("tx_bps", "rx_bps"))
+    not_watched = max(0.0, float(sent[nics].sum() - received[nics].sum()))
+    fastest, share = lines[waits].max(), np.fmin(seen.waiting[waits], 1 - t.busy)
+    slower = nics & (lines > 0) & (lines < t.nearly * fastest)
+    longer = float((received[slower] * (fastest / lines[slower] - 1)).sum())
+    return float(received[full].sum()) + not_watched > t.accounts * float(
+        sent[waits].sum()
+    ) or longer > t.accounts * float((sent[waits] * share / (1 - share)).sum())
 
 
 def is_below_reporting_switches(inputs: DetectorInput) -> Mask:

@@ -173,13 +173,12 @@ def _host_signs(inputs: DetectorInput, t: ModelThresholds) -> HostSigns:
     waits = np.where(rail, seen.waits, np.float32(np.nan))
     sent = inputs.sent[:, -t.ticks :].mean(axis=1)
     waiting = seen.waited / np.fmax(seen.waited + sent, np.float32(t.busy))
-    receives = np.fmax(
-        gauge.signs(marks, t.marks_per_gbit, most[1]),
-        gauge.signs(answers, t.rare_per_gbit, most[0]),
-    )
     return HostSigns(
         sends=np.fmax(gauge.signs(cnps, t.rare_per_gbit, most[0]), waits),
-        receives=receives,
+        receives=np.fmax(
+            gauge.signs(marks, t.marks_per_gbit, most[1]),
+            gauge.signs(answers, t.rare_per_gbit, most[0]),
+        ),
         waits=waits,
         cnps=cnps,
         marks=np.fmax(marks, answers),
@@ -212,9 +211,8 @@ def _vanishing(inputs: DetectorInput, t: ModelThresholds) -> Floats:
     opposite."""
     structure = inputs.structure
     nodes = len(structure.fabric.nodes)
-    found: Floats = np.zeros(nodes, np.float32)
     if inputs.has_rdma_counters[structure.is_rail].any():
-        return found  # Lossless: what is dropped is counted.
+        return np.zeros(nodes, np.float32)  # Lossless: what is dropped is counted.
     own = structure.is_switch & (structure.node != NONE)
     node = structure.node[own]
     enters, leaves = (inputs.window(each)[own, -t.ticks :] for each in ("rx_bps", "tx_bps"))
@@ -230,5 +228,4 @@ def _vanishing(inputs: DetectorInput, t: ModelThresholds) -> Floats:
         share = np.where(entered > 0, 1 - left / entered, 0)
         odds = t.slope * np.log(np.fmax(share, 1e-6) / t.takes_part)
     enough = whole.sum(axis=0) >= 2
-    found[:] = np.where(enough & (share > 0), np.clip(odds, 0, t.clip), 0)
-    return found
+    return np.where(enough & (share > 0), np.clip(odds, 0, t.clip), 0).astype(np.float32)
