@@ -164,8 +164,9 @@ class GnmiPoller:
     async def poll(self) -> NodeReading:
         """What has arrived. Raises NodeError where the counters' stream ended or never began, and
         for a flood."""
-        self._check_flood()
-        if not self._tasks:
+        if self._tasks:
+            self._check_flood()
+        else:
             capabilities = await self._watched(self._client.capabilities())
             encoding = self._metered(usual_encoding, capabilities)
             for stream in _STREAMS:

@@ -678,14 +678,13 @@ def test_what_a_peer_sent_is_counted_and_nothing_of_others() -> None:
         socket.create_server(("127.0.0.1", 0)) as other,
     ):
         port = listener.getsockname()[1]
-        count = ReceivedBytes({"127.0.0.1"}, port)
-        assert count.more() == 0
         ends = [socket.create_connection(each.getsockname()) for each in (listener, other)]
         accepted = [listener.accept()[0], other.accept()[0]]
         try:
             for end, size in zip(accepted, (1000, 5000), strict=True):
                 end.sendall(b"x" * size)
             assert len(ends[0].recv(1000, socket.MSG_WAITALL)) == 1000
+            count = ReceivedBytes({"127.0.0.1"}, port)
             assert count.more() == 1000
             assert count.more() == 0
             assert ReceivedBytes({"192.0.2.1"}, port).more() == 0
