@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from fabmon.analysis.job.wire import Wire
 from fabmon.analysis.job_log.conclusions import (
     FailureEnd,
     LocatedFailure,
@@ -36,7 +37,7 @@ from fabmon.fabric.wording import (
     plural,
     rounded_percent,
 )
-from fabmon.report.explain_records import RecordingAtTime, rank_list
+from fabmon.report.explain_records import rank_list
 
 OK = "ok"
 WRONG = "wrong"
@@ -69,7 +70,7 @@ def conclusions(
     slow: Sequence[str],
     tests: Sequence[BenchmarkResult],
     *,
-    recording: RecordingAtTime | None,
+    wire: Wire | None,
     rails: Rails | None,
 ) -> Iterator[str]:
     """The sentences. That there is no failure is said only where every line that speaks of one was
@@ -101,8 +102,8 @@ def conclusions(
     if is_setup and not stuck:
         yield from _silent(log)
     yield from slow
-    if recording is not None and recording.start is not None:
-        hits = [each for each in recording.findings if each.is_on_path]
+    if wire is not None and wire.start is not None:
+        hits = [each for each in wire.findings if each.is_on_path]
         for text in list(dict.fromkeys(each.text for each in hits))[:3]:
             yield f"The recording has a finding on it at that time: {text}."
         if failures and not hits:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from fabmon.analysis.job.wire import Wire
 from fabmon.fabric.wording import name_list
 
 _MOST_RANKS = 12
@@ -126,50 +127,6 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
     addresses: list[str]
 
 
-class FindingAtTime(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding of the recording in the time of the failures; `is_on_path`: it has a port or a host
-    of a failure. `until` is null where it was still open at the end of that time."""
-
-    text: str
-    subject: str
-    severity: str
-    since: datetime.datetime
-    until: datetime.datetime | None
-    is_on_path: bool
-
-
-class PortAtTime(msgspec.Struct, frozen=True, kw_only=True):
-    """A port of a failure, or the switch port at its other end, in the recording at that time.
-
-    `down_s` are the seconds in which it was down. The others are the highest values of a tick:
-    shares of line rate, of time in which the port was paused or paused its peer, errors of the link
-    and drops per second; null where not known.
-    """
-
-    port: str
-    name: str
-    down_s: float
-    tx_util: float | None
-    rx_util: float | None
-    paused: float | None
-    pausing: float | None
-    errors: float | None
-    drops: float | None
-
-
-class RecordingAtTime(msgspec.Struct, frozen=True, kw_only=True):
-    """What a recording shows at the time of the failures; `clock` says how the times were aligned,
-    and how sure that is. `start` and `end` are null where the failures are not in the recording.
-    `not_recorded` are sentences on collectives that began before the recording."""
-
-    clock: str
-    start: datetime.datetime | None
-    end: datetime.datetime | None
-    not_recorded: list[str]
-    findings: list[FindingAtTime]
-    ports: list[PortAtTime]
-
-
 class BenchmarkRowRecord(msgspec.Struct, frozen=True):
     """A size in bytes, its bus bandwidth (bits/s), and that over what the rails can carry."""
 
@@ -240,7 +197,7 @@ class ExplainRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     collectives: list[CollectiveRecord]
     not_understood: list[UnreadRecord]
     tests: list[BenchmarkRecord]
-    recording: RecordingAtTime | None
+    wire: Wire | None
     notes: list[str]
 
 

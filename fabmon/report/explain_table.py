@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
+from fabmon.analysis.job.wire import FindingAtTime, PortLoad, Wire
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wire.messages import clean
@@ -25,10 +26,7 @@ from fabmon.report.explain_records import (
     EndRecord,
     ExplainRecord,
     FailureRecord,
-    FindingAtTime,
     HostRecord,
-    PortAtTime,
-    RecordingAtTime,
     rank_list,
 )
 from fabmon.report.output import aligned
@@ -70,9 +68,9 @@ def _lines(record: ExplainRecord) -> Iterator[str]:
     for test in record.tests:
         yield ""
         yield from _test_lines(test)
-    if record.recording is not None:
+    if record.wire is not None:
         yield ""
-        yield from _recording_lines(record.recording)
+        yield from wire_lines(record.wire)
     if record.hosts:
         yield ""
         yield from _host_lines(record.hosts)
@@ -181,42 +179,47 @@ def _host_row(each: HostRecord) -> tuple[str, str, str, str]:
     return each.host or "(no name)", ranks, gpus, name_list(hcas, 8) or nics
 
 
-def _recording_lines(found: RecordingAtTime) -> Iterator[str]:
-    if found.start is None or found.end is None:
-        yield f"RECORDING  {found.clock}"
+def wire_lines(wire: Wire) -> Iterator[str]:
+    """What a recording shows: its findings, then the ports."""
+    if wire.start is None or wire.end is None:
+        yield f"WIRE  {wire.clock}"
         return
-    yield f"RECORDING  {found.start:%m-%d %H:%M:%SZ} to {found.end:%H:%M:%SZ}; {found.clock}"
-    yield from found.not_recorded
-    for each in found.findings:
+    ports = (
+        f"{wire.state.value}, {plural(wire.port_count, 'port')} of the job; " if wire.ports else ""
+    )
+    yield f"WIRE  {wire.start:%m-%d %H:%M:%SZ} to {wire.end:%H:%M:%SZ}: {ports}{wire.clock}"
+    yield from wire.not_recorded
+    for each in wire.findings:
         mark = "◉" if each.is_on_path else " "
-        yield f"{mark} {each.severity}  {finding_line(each, found.end)}"
-    if not found.findings:
+        yield f"{mark} {each.severity}  {_finding_line(each, wire.end)}"
+    if not wire.findings:
         yield "No finding in this time."
-    if found.ports:
+    if wire.ports:
         yield ""
-        lasted = duration((found.end - found.start).total_seconds())
-        yield f"PORTS  down: sum of {lasted}; the others: highest tick of {lasted}"
+        lasted = duration((wire.end - wire.start).total_seconds())
+        yield f"PORTS  down: sum of {lasted}; the others: mean / highest tick of {lasted}"
         head = ("PORT", "DOWN", "TX", "RX", "PAUSED", "PAUSES", "ERRORS/S", "DROPS/S")
-        yield from aligned([head, *map(_port_row, found.ports[:_MOST_PORTS])], left=1)
-        if len(found.ports) > _MOST_PORTS:
-            yield f"and {len(found.ports) - _MOST_PORTS} ports: --format json"
+        yield from aligned([head, *map(_port_row, wire.ports[:_MOST_PORTS])], left=1)
+        if len(wire.ports) > _MOST_PORTS:
+            yield f"and {len(wire.ports) - _MOST_PORTS} ports: --format json"
 
 
-def finding_line(each: FindingAtTime, end: datetime.datetime | None = None) -> str:
-    """A finding with its times: the text of one that ended has them. `end` is that of the time in
-    which an open one was looked at, None for now."""
+def _finding_line(each: FindingAtTime, end: datetime.datetime) -> str:
+    """A finding with its times: the text of one that ended has them."""
     if each.until is not None:
         return each.text
-    is_open = f", open at {end:%H:%M:%SZ}" if end is not None else ""
-    return f"{each.since:%m-%d %H:%M:%SZ}{is_open}: {each.text}"
+    return f"{each.since:%m-%d %H:%M:%SZ}, open at {end:%H:%M:%SZ}: {each.text}"
 
 
-def _port_row(each: PortAtTime) -> tuple[str, ...]:
+def _port_row(each: PortLoad) -> tuple[str, ...]:
     shares = (each.tx_util, each.rx_util, each.paused, each.pausing)
-    counts = (each.errors, each.drops)
     return (
         each.name,
         f"{each.down_s:.0f} s" if each.down_s else "no",
-        *(rounded_percent(share) for share in shares),
-        *("·" if count is None else f"{count:.3g}" for count in counts),
+        *(f"{_share(of.mean)} / {_share(of.highest)} %" for of in shares),
+        *("·" if of.highest is None else f"{of.highest:.3g}" for of in (each.errors, each.drops)),
     )
+
+
+def _share(value: float | None) -> str:
+    return rounded_percent(value).removesuffix("%").rstrip()

@@ -10,6 +10,7 @@ import msgspec
 
 from fabmon.analysis.flight_recorder.dumps import Dump
 from fabmon.analysis.flight_recorder.witness import NO_DUMP, TRANSFER, Witness, witnesses
+from fabmon.analysis.job.wire import Wire
 from fabmon.analysis.job_log.conclusions import FailureEnd, LocatedFailure, StuckCollective
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.launchers import SOME_EXIT
@@ -43,7 +44,6 @@ from fabmon.report.explain_records import (
     FailureRecord,
     HostRecord,
     LateRank,
-    RecordingAtTime,
     TimeoutRecord,
     UnreadRecord,
 )
@@ -56,7 +56,7 @@ def explain_record(
     failures: Sequence[LocatedFailure],
     stuck: Sequence[StuckCollective],
     clock: Clock | None = None,
-    recording: RecordingAtTime | None = None,
+    wire: Wire | None = None,
     notes: Sequence[str] = (),
     rails: Rails | None = None,
     dumps: Sequence[Dump] = (),
@@ -68,7 +68,7 @@ def explain_record(
     seen = witnesses(dumps)
     of_dumps = sentences(dumps, seen)
     results = [each for run in log.tests.runs if (each := benchmark_result(run, rails)) is not None]
-    of_log = conclusions(log, failures, stuck, slow, results, recording=recording, rails=rails)
+    of_log = conclusions(log, failures, stuck, slow, results, wire=wire, rails=rails)
     return ExplainRecord(
         sources=list(sources),
         bytes=log.size,
@@ -89,7 +89,7 @@ def explain_record(
             for text, count in sorted(log.unread.values(), key=lambda each: -each[1])
         ],
         tests=[_test(each, rails) for each in results],
-        recording=recording,
+        wire=wire,
         notes=list(notes),
     )
 

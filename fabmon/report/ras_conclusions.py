@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fabmon.analysis.job.wire import PortLoad, Wire, WireState, load_clause
 from fabmon.analysis.nccl_ras.job_status import Movement
-from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState
-from fabmon.fabric.wording import name_list, plural, rounded_percent
+from fabmon.fabric.wording import name_list, plural
 from fabmon.report.explain_records import rank_list
 from fabmon.report.ras_records import (
     LateRecord,
@@ -26,17 +26,16 @@ def conclusions(
     late: Sequence[LateRecord],
     states: Sequence[StateRecord],
     moved: Movement,
-    wire: tuple[WireState, Sequence[PortLoad]] | None,
+    wire: Wire | None,
     is_complete: bool = True,
     has_counts: bool = True,
 ) -> Iterator[str]:
     """Sentences, the most important first; counts that a cut answer lacks say nothing. Without
     `has_counts` the answer is a text, which has none where all ranks are equal."""
     yield from _missing_sentences(processes, missing)
-    if missing and wire is not None and wire[0] in (WireState.DOWN, WireState.PAUSED):
-        own = _own(wire[1], [each.rank for each in missing])
-        if own:
-            yield f"At that time {_load_text(wire[0], own)}: look at that link too."
+    own = _stopped(wire, [each.rank for each in missing])
+    if own:
+        yield f"At that time {load_clause(own)}: look at that link too."
     for state in [each for each in states if each.is_error][:_MOST_SENTENCES]:
         yield (
             f"{_who(state.ranks, state.count)} report{'s' if state.count == 1 else ''}"
@@ -119,7 +118,7 @@ def _unique(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 def _late_sentence(
     late: Sequence[LateRecord],
     moved: Movement,
-    wire: tuple[WireState, Sequence[PortLoad]] | None,
+    wire: Wire | None,
 ) -> str:
     worst = late[0]
     verb = "has" if worst.count == 1 else "have"
@@ -134,7 +133,7 @@ def _late_sentence(
     if (
         not certain
         and worst.expected - worst.launched == 1
-        and (wire is None or wire[0] is not WireState.IDLE)
+        and (wire is None or wire.state is not WireState.IDLE)
     ):
         return (
             f"{head}. A running job shows such a difference too: only if a second answer has the"
@@ -142,35 +141,34 @@ def _late_sentence(
         )
     frozen = "; the counts are frozen" if certain else ""
     process = "that process does" if worst.count == 1 else "those processes do"
-    if wire is None or wire[0] is WireState.UNKNOWN:
+    if wire is None or wire.state is WireState.UNKNOWN:
         return (
             f"{head}{frozen}: the others wait for {'it' if worst.count == 1 else 'them'}. Look at"
             f" what {process} (data, checkpoint, an exception), and then at the NIC."
         )
-    state, loads = wire
-    own = _own(loads, worst.ranks)
-    if state in (WireState.DOWN, WireState.PAUSED) and own:
-        return f"{head}{frozen}, and {_load_text(state, own)}: look at that link first."
-    network = ", and the network is not the reason" if state is WireState.IDLE else ""
+    own = _stopped(wire, worst.ranks)
+    if own:
+        return f"{head}{frozen}, and {load_clause(own)}: look at that link first."
+    network = ", and the network is not the reason" if wire.state is WireState.IDLE else ""
     return (
-        f"{head}{frozen}, and {_load_text(state, loads)}: the others wait for"
+        f"{head}{frozen}, and {load_clause(wire.ports)}: the others wait for"
         f" {'it' if worst.count == 1 else 'them'}{network}. Look at what {process}."
     )
 
 
-def _own(loads: Sequence[PortLoad], ranks: Sequence[RankRecord]) -> list[PortLoad]:
-    """The ports of the late ranks themselves."""
+def _stopped(wire: Wire | None, ranks: Sequence[RankRecord]) -> list[PortLoad]:
+    """The ports of some ranks that were down or paused."""
+    if wire is None or wire.state not in (WireState.DOWN, WireState.PAUSED):
+        return []
     ports = {nic for rank in ranks for nic in rank.nics}
-    return [each for each in loads if each.port in ports]
+    return [each for each in wire.ports if each.port in ports]
 
 
-def _equal_sentence(
-    moved: Movement, wire: tuple[WireState, Sequence[PortLoad]] | None, has_counts: bool
-) -> str:
-    state, loads = wire or (WireState.UNKNOWN, ())
+def _equal_sentence(moved: Movement, wire: Wire | None, has_counts: bool) -> str:
+    state = WireState.UNKNOWN if wire is None else wire.state
     if moved is Movement.MOVING:
         return "All ranks have launched the same operations, and the counts move: the job runs."
-    load = _load_text(state, loads)
+    load = load_clause(wire.ports if wire is not None else ())
     if moved is Movement.FROZEN:
         head = "The counts are frozen and equal on all ranks"
         if state is WireState.UNKNOWN:
@@ -208,22 +206,6 @@ def _equal_sentence(
         f"{head}. One answer does not show whether the counts move: ask again later with the first"
         " answer given as a file."
     )
-
-
-def _load_text(state: WireState, loads: Sequence[PortLoad]) -> str:
-    """What the ports did, as a clause."""
-    worst = loads[0] if loads else None
-    more = f" (and {len(loads) - 1} more)" if len(loads) > 1 else ""
-    if state is WireState.IDLE or worst is None:
-        return f"the wire is idle ({plural(len(loads), 'port')} of the job below 1 % of line rate)"
-    if state is WireState.DOWN:
-        return f"{worst.name} was down for {worst.down_s:.0f} s{more}"
-    if state is WireState.PAUSED:
-        if (worst.paused or 0.0) >= (worst.pausing or 0.0):
-            return f"{worst.name} was paused {rounded_percent(worst.paused)} of the time{more}"
-        return f"{worst.name} paused its peer {rounded_percent(worst.pausing)} of the time{more}"
-    word = "is hot at" if state is WireState.HOT else "carries"
-    return f"{worst.name} {word} {rounded_percent(worst.util)} of line rate{more}"
 
 
 def _who(ranks: Sequence[RankRecord], count: int) -> str:

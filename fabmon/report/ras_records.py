@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fabmon.fabric.wording import plural, rounded_percent
-from fabmon.report.explain_records import FindingAtTime, rank_list
-from fabmon.report.explain_table import finding_line
+from fabmon.analysis.job.wire import Wire
+from fabmon.fabric.wording import plural
+from fabmon.report.explain_records import rank_list
+from fabmon.report.explain_table import wire_lines
 from fabmon.report.output import aligned
 
 
@@ -66,34 +67,6 @@ class StateRecord(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[RankRecord]
 
 
-class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A port of the job, as in PortLoad."""
-
-    port: str
-    name: str
-    tx_util: float | None
-    rx_util: float | None
-    paused: float | None
-    pausing: float | None
-    down_s: float
-
-
-class WireRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The job's ports in the seconds before the answer. `state` is down, paused, hot, active, idle
-    or unknown, `ports` make it, 16 at most, and `left_out` more; `start` and `end` are null where
-    the recording does not have that time. `clock` says how the times were aligned, and how sure
-    that is."""
-
-    clock: str
-    start: datetime.datetime | None
-    end: datetime.datetime | None
-    state: str
-    port_count: int
-    ports: list[LoadRecord]
-    left_out: int
-    findings: list[FindingAtTime]
-
-
 class RasRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ras"):
     """`fabmon ras --format json`. `conclusions` are sentences, the most important first.
 
@@ -120,7 +93,7 @@ class RasRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     missing: list[MissingRankRecord]
     late: list[LateRecord]
     states: list[StateRecord]
-    wire: WireRecord | None
+    wire: Wire | None
     notes: list[str]
 
 
@@ -146,7 +119,7 @@ def _lines(record: RasRecord) -> Iterator[str]:
             yield f"and {len(rows) - _MOST_ROWS} others: --format json"
     if record.wire is not None:
         yield ""
-        yield from _wire_lines(record.wire)
+        yield from wire_lines(record.wire)
     if record.notes:
         yield ""
         yield from record.notes
@@ -213,28 +186,3 @@ def _few(names: Sequence[str], noun: str) -> str:
     if len(names) > _MOST_NAMED:
         return f"any of {plural(len(names), noun)}"
     return ", ".join(names) or "·"
-
-
-def _wire_lines(wire: WireRecord) -> Iterator[str]:
-    if wire.start is None or wire.end is None:
-        yield f"WIRE  {wire.clock}"
-        return
-    ports = plural(wire.port_count, "port")
-    yield (
-        f"WIRE  {wire.start:%m-%d %H:%M:%SZ} to {wire.end:%H:%M:%SZ}: {wire.state}, {ports} of the"
-        f" job; {wire.clock}"
-    )
-    if wire.ports:
-        head = ("PORT", "TX", "RX", "PAUSED", "PAUSES", "DOWN")
-        yield from aligned([head, *map(_port_row, wire.ports)], left=1)
-        if wire.left_out:
-            yield f"and {plural(wire.left_out, 'port')} more with less"
-    for each in wire.findings:
-        if each.is_on_path:
-            yield f"◉ {each.severity}  {finding_line(each)}"
-
-
-def _port_row(each: LoadRecord) -> tuple[str, ...]:
-    shares = (each.tx_util, each.rx_util, each.paused, each.pausing)
-    down = f"{each.down_s:.0f} s" if each.down_s else "no"
-    return (each.name, *(rounded_percent(share) for share in shares), down)

@@ -8,42 +8,26 @@ from collections.abc import Sequence
 
 import msgspec
 
+from fabmon.analysis.job.wire import Wire
 from fabmon.analysis.job_log.events import Process
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.places import Place, Places
 from fabmon.analysis.nccl_ras.job_status import JobStatus, LateGroup, Member, late_groups, movement
-from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
-from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wording import name_list
-from fabmon.report.explain_records import FindingAtTime
 from fabmon.report.explanation import replaced_names
 from fabmon.report.ras_conclusions import conclusions, needs_action
 from fabmon.report.ras_records import (
     LateRecord,
-    LoadRecord,
     MissingProcessRecord,
     MissingRankRecord,
     RankRecord,
     RasRecord,
     StateRecord,
-    WireRecord,
 )
 
-_MOST_PORTS = 16
 _NAMED_NICS = 2
-
-
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """The job's ports at the time of an answer, from a recording; see WireRecord."""
-
-    clock: str
-    window_ns: tuple[int, int] | None = None
-    state: WireState = WireState.UNKNOWN
-    port_count: int = 0
-    loads: tuple[PortLoad, ...] = ()
-    findings: tuple[FindingAtTime, ...] = ()
 
 
 class RankNames:
@@ -143,10 +127,9 @@ def ras_record(
         )
         for each in status.missing
     ]
-    loads = None if wire is None or wire.window_ns is None else (wire.state, wire.loads)
     has_counts = any(each.counts for each in status.communicators)
     sentences = list(
-        conclusions(processes, missing, late, states, moved, loads, status.is_complete, has_counts)
+        conclusions(processes, missing, late, states, moved, wire, status.is_complete, has_counts)
     )
     if wire is not None:
         sentences += [
@@ -173,7 +156,7 @@ def ras_record(
         missing=missing,
         late=late,
         states=states,
-        wire=None if wire is None else _wire(wire),
+        wire=wire,
         notes=list(notes),
     )
 
@@ -186,20 +169,6 @@ def _late(group: LateGroup, names: RankNames) -> LateRecord:
         expected=group.expected,
         count=group.size,
         ranks=[names.record(member) for member in group.members],
-    )
-
-
-def _wire(wire: Wire) -> WireRecord:
-    start, end = (None, None) if wire.window_ns is None else map(utc, wire.window_ns)
-    return WireRecord(
-        clock=wire.clock,
-        start=start,
-        end=end,
-        state=wire.state.value,
-        port_count=wire.port_count,
-        ports=msgspec.convert(wire.loads[:_MOST_PORTS], list[LoadRecord], from_attributes=True),
-        left_out=max(0, len(wire.loads) - _MOST_PORTS),
-        findings=list(wire.findings),
     )
 
 

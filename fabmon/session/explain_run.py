@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from fabmon.analysis.flight_recorder.dumps import without_places
+from fabmon.analysis.job.wire import Wire
 from fabmon.analysis.job_log.conclusions import (
     LocatedFailure,
     StuckCollective,
@@ -25,7 +26,7 @@ from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, duration
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.explain_records import ExplainRecord, RecordingAtTime
+from fabmon.report.explain_records import ExplainRecord
 from fabmon.report.explanation import explain_record, redacted_record
 from fabmon.session import event_loop
 from fabmon.session.errors import UsageError
@@ -158,20 +159,13 @@ class _RecordingLook:
         places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
         failures = located_failures(log, places)
         if window is None:
-            found = RecordingAtTime(
-                clock=self._why_not(times),
-                start=None,
-                end=None,
-                not_recorded=[],
-                findings=[],
-                ports=[],
-            )
+            found = Wire(clock=self._why_not(times))
         else:
             assert clock is not None
             rows = _rows(failures, played.fabric) or played.rails_of(_tested_hosts(log))
             hosts = _hosts(failures) | _tested_hosts(log)
             earlier = list(_before_recording(stuck, clock, start_ns))
-            found = played.at_time(window, clock.sure, rows, hosts, earlier)
+            found = played.wire(window, clock.sure, rows, hosts, earlier)
         rails = _rails(log, self._options, played.rail_rates)
         return explain_record(
             log, sources, failures, stuck, clock, found, notes, rails, files.dumps

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 
 import numpy as np
 
 from fabmon.analysis.causes import sentence
 from fabmon.analysis.finding import Change, Finding, shown_moment
-from fabmon.analysis.nccl_ras.wire_state import PortLoad
+from fabmon.analysis.job.wire import Extent, FindingAtTime, PortLoad, Wire, wire_state
 from fabmon.analysis.scene import Scene, missing_findings
 from fabmon.fabric.model import RAIL, Fabric
 from fabmon.fabric.port_arrays import grown
@@ -20,10 +20,19 @@ from fabmon.fabric.time_wording import utc
 from fabmon.fabric.wire.messages import Hello
 from fabmon.history.bins import PortBins
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.explain_records import FindingAtTime, PortAtTime, RecordingAtTime
 from fabmon.scenes.lead_in import lead_in_ns
 from fabmon.session.replay_run import PlayedRange
 from fabmon.session.session import Session
+
+_COLUMNS = {
+    "tx_util": "tx_util",
+    "rx_util": "rx_util",
+    "paused": "pause_rx",
+    "pausing": "pause_tx",
+    "errors": "damage",
+    "drops": "drops",
+}
+"""Field of a PortLoad -> column of a snapshot."""
 
 
 def rail_rates(snapshot: Snapshot) -> dict[str, list[float]]:
@@ -71,52 +80,53 @@ class PlayedPart:
         size = len(snapshot.up)
         self._down_s = grown(self._down_s, size)
         self._down_s[:size] += np.where(snapshot.up == 0, snapshot.interval_s, 0.0)
-        for name, values in _columns(snapshot):
-            self._seen[name].add(values)
+        for name in _COLUMNS.values():
+            is_util = name in ("tx_util", "rx_util")
+            self._seen[name].add(getattr(snapshot, name) if is_util else snapshot.column(name))
 
-    def at_time(
+    def wire(
         self,
         window: tuple[int, int],
         clock: str,
         rows: Sequence[int],
-        hosts: set[str],
-        not_recorded: list[str],
-    ) -> RecordingAtTime:
-        """The record; `clock` says how the times were aligned, and how sure that is."""
+        hosts: Set[str],
+        not_recorded: Sequence[str] = (),
+    ) -> Wire:
+        """What some ports did, and what was found on them and on `hosts`; `clock` says how the
+        times were aligned, and how sure that is."""
         start_ns, end_ns = window
-        return RecordingAtTime(
+        loads = [self.load(row) for row in rows]
+        return Wire(
             clock=clock,
             start=utc(start_ns),
             end=utc(end_ns),
-            not_recorded=not_recorded + missing_findings(self.failed_detectors),
+            not_recorded=[*not_recorded, *missing_findings(self.failed_detectors)],
+            state=wire_state(loads)[0],
+            port_count=len(rows),
+            ports=loads,
             findings=self.findings(rows, hosts),
-            ports=[self._port(row) for row in rows],
         )
 
-    def findings(self, rows: Sequence[int], hosts: set[str]) -> list[FindingAtTime]:
+    def findings(self, rows: Sequence[int], hosts: Set[str]) -> list[FindingAtTime]:
         """The findings, those on some ports and hosts first."""
         found = [self._finding(each, set(rows), hosts) for each in self._findings.values()]
         found.sort(key=lambda each: (not each.is_on_path, each.since))
         return found
 
     def load(self, row: int) -> PortLoad:
-        """The mean load of a port."""
+        """What a port did."""
         port = self.fabric.ports[row]
-        extreme = self._port(row)
-        highest = [each for each in (extreme.tx_util, extreme.rx_util) if each is not None]
         return PortLoad(
             port=port.id,
             name=port.display_name,
-            node=port.node,
-            tx_util=_rounded(self._seen["tx"].of_row(row)[0]),
-            rx_util=_rounded(self._seen["rx"].of_row(row)[0]),
-            highest_util=max(highest, default=None),
-            paused=_rounded(self._seen["pause_rx"].of_row(row)[0]),
-            pausing=_rounded(self._seen["pause_tx"].of_row(row)[0]),
-            down_s=extreme.down_s,
+            down_s=float(self._down_s[row]) if row < len(self._down_s) else 0.0,
+            **{
+                name: Extent(*map(_rounded, self._seen[column].of_row(row)))
+                for name, column in _COLUMNS.items()
+            },
         )
 
-    def _finding(self, finding: Finding, rows: set[int], hosts: set[str]) -> FindingAtTime:
+    def _finding(self, finding: Finding, rows: set[int], hosts: Set[str]) -> FindingAtTime:
         subject = finding.subject_node
         on_path = bool(rows.intersection(finding.rows)) or subject in hosts
         return FindingAtTime(
@@ -126,20 +136,6 @@ class PlayedPart:
             since=utc(finding.since_ns),
             until=None if finding.until_ns is None else utc(finding.until_ns),
             is_on_path=on_path,
-        )
-
-    def _port(self, row: int) -> PortAtTime:
-        port = self.fabric.ports[row]
-        return PortAtTime(
-            port=port.id,
-            name=port.display_name,
-            down_s=float(self._down_s[row]) if row < len(self._down_s) else 0.0,
-            tx_util=_rounded(self._seen["tx"].of_row(row)[1]),
-            rx_util=_rounded(self._seen["rx"].of_row(row)[1]),
-            paused=_rounded(self._seen["pause_rx"].of_row(row)[1]),
-            pausing=_rounded(self._seen["pause_tx"].of_row(row)[1]),
-            errors=_rounded(self._seen["damage"].of_row(row)[1]),
-            drops=_rounded(self._seen["drops"].of_row(row)[1]),
         )
 
 
@@ -159,14 +155,6 @@ def play_part(
         if is_inside:
             played.accept(scene)
     return played
-
-
-def _columns(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
-    """The columns of a port that are of interest, [ports]."""
-    yield "tx", snapshot.tx_util
-    yield "rx", snapshot.rx_util
-    for name in ("pause_rx", "pause_tx", "damage", "drops"):
-        yield name, snapshot.column(name)
 
 
 def _rounded(value: float) -> float | None:

@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from fabmon.analysis.job.wire import Wire, WireState, wire_state
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_times import clock_of
 from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
 from fabmon.analysis.nccl_ras.job_status import JobStatus, RasError
 from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.analysis.nccl_ras.versions import Version, library_version, parse_version, refusal
-from fabmon.analysis.nccl_ras.wire_state import WireState, wire_state
-from fabmon.analysis.scene import missing_findings
 from fabmon.fabric.hosts.hosts_file import HostsFileError, read
 from fabmon.fabric.input_files import read_input
 from fabmon.fabric.model import UPLINK, Fabric, Host
@@ -29,7 +30,7 @@ from fabmon.feeds.nccl_ras import PORT, connected, connected_over_ssh, mapped_ov
 from fabmon.private_files import write_new
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.ras_records import RasRecord
-from fabmon.report.ras_report import RankNames, Wire, ras_record, redacted_ras_record
+from fabmon.report.ras_report import RankNames, ras_record, redacted_ras_record
 from fabmon.session import event_loop
 from fabmon.session.errors import Exit, UsageError, cannot_write
 from fabmon.session.log_files import read_files
@@ -302,7 +303,6 @@ class Look:
         end_ns = until_ns if at_ns is None else min(at_ns, until_ns)
         from_ns = max(start_ns, end_ns - int(_LOOKED_AT_S * 1e9))
         played = play_part(self._session, timeline, from_ns, end_ns, redactor)
-        self._notes.extend(missing_findings(played.failed_detectors))
         planned = PlannedPlaces(self._session.topology, timeline.hosts)
         places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
         names = RankNames(places, self._log)
@@ -343,21 +343,17 @@ def _wire(played: PlayedPart, hosts: set[str], clock: str, window_ns: tuple[int,
     rails = played.rails_of(hosts)
     if not rails:
         return Wire(clock=f"{clock}; the hosts of the answer are not in the recording")
-    state, loads = wire_state([played.load(row) for row in rails])
-    rows = rails
+    state, rows = _state(played, rails), rails
     if state in (WireState.ACTIVE, WireState.UNKNOWN):
-        uplinks = _uplinks(played.fabric, rails)
-        shared, shared_loads = wire_state([played.load(row) for row in uplinks])
-        if shared in (WireState.DOWN, WireState.PAUSED, WireState.HOT):
-            state, loads, rows = shared, shared_loads, [*rails, *uplinks]
-    return Wire(
-        clock=clock,
-        window_ns=window_ns,
-        state=state,
-        port_count=len(rows),
-        loads=tuple(loads),
-        findings=tuple(played.findings(rows, hosts)),
-    )
+        both = [*rails, *_uplinks(played.fabric, rails)]
+        if _state(played, both) in (WireState.DOWN, WireState.PAUSED, WireState.HOT):
+            rows = both
+    wire = played.wire(window_ns, clock, rows, hosts)
+    return msgspec.structs.replace(wire, ports=wire_state(wire.ports)[1])
+
+
+def _state(played: PlayedPart, rows: list[int]) -> WireState:
+    return wire_state([played.load(row) for row in rows])[0]
 
 
 def _uplinks(fabric: Fabric, rails: list[int]) -> list[int]:

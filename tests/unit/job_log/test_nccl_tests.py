@@ -149,9 +149,9 @@ def test_a_recording_has_the_rails_and_their_links(recording: Path) -> None:
     (test,) = found["tests"]
     assert test["rails_known_from"] == "as the nodes report them"
     assert test["line_rate_bps"] == 400e9
-    ports = {each["port"] for each in found["recording"]["ports"]}
+    ports = {each["port"] for each in found["wire"]["ports"]}
     assert {"gpu002/mlx5_0", "gpu006/mlx5_3"} <= ports
-    on_path = [each["subject"] for each in found["recording"]["findings"] if each["is_on_path"]]
+    on_path = [each["subject"] for each in found["wire"]["findings"] if each["is_on_path"]]
     assert on_path == ["gpu006/mlx5_3"]
 
 

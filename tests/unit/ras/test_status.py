@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from collectors.wire import Object
+from fabmon.analysis.job.wire import Extent, PortLoad, Wire, WireState, wire_state
 from fabmon.analysis.job_log.places import FabricPlaces
 from fabmon.analysis.nccl_ras.job_status import (
     JobStatus,
@@ -23,7 +24,6 @@ from fabmon.analysis.nccl_ras.job_status import (
     movement,
 )
 from fabmon.analysis.nccl_ras.text_status import parse_status
-from fabmon.analysis.nccl_ras.wire_state import PortLoad, WireState, wire_state
 from fabmon.cli.main import cli
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
@@ -236,16 +236,17 @@ def test_whether_counts_move() -> None:
 def load(
     util: float | None, *, paused: float = 0.0, pausing: float = 0.0, down_s: float = 0.0
 ) -> PortLoad:
+    none = Extent(None, None)
     return PortLoad(
         port="gpu001/mlx5_3",
         name="gpu001 r3",
-        node="gpu001",
-        tx_util=util,
-        rx_util=util,
-        highest_util=util,
-        paused=paused,
-        pausing=pausing,
         down_s=down_s,
+        tx_util=Extent(util, util),
+        rx_util=Extent(util, util),
+        paused=Extent(paused, paused),
+        pausing=Extent(pausing, pausing),
+        errors=none,
+        drops=none,
     )
 
 
@@ -291,7 +292,9 @@ def sentence(moved: Movement, wire: PortLoad | None, *, late_by: int = 0) -> str
             ranks=[rank_record()],
         )
     ]
-    given = None if wire is None else wire_state([wire])
+    given = None
+    if wire is not None:
+        given = Wire(clock="", state=wire_state([wire])[0], port_count=1, ports=[wire])
     return next(iter(conclusions([], [], late if late_by else [], [], moved, given)))
 
 
