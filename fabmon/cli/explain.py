@@ -78,8 +78,8 @@ def explain(
     is; 6: none is known, but lines that speak of a failure were not understood, or a dump was not
     read.
     """
-    from fabmon.report.explain_conclusions import NOT_UNDERSTOOD, WRONG
-    from fabmon.report.explain_table import explain_table
+    from fabmon.analysis.job.observation import NOT_UNDERSTOOD, WRONG
+    from fabmon.report.job_table import job_table
     from fabmon.session.errors import Exit
     from fabmon.session.explain_run import ExplainOptions
     from fabmon.session.explain_run import explain as explain_logs
@@ -89,5 +89,5 @@ def explain(
     log_to_stderr()
     options = ExplainOptions(**given, zone=zone)
     record = explain_logs(session, options)
-    print_report(style, record, explain_table)
+    print_report(style, record, job_table)
     sys.exit({WRONG: Exit.FIX_NEEDED, NOT_UNDERSTOOD: Exit.NOT_UNDERSTOOD}.get(record.result, 0))

@@ -95,7 +95,7 @@ def ras(
     compared with the one before. Exit status 5: a rank is dead, does not answer or has failed, or
     nothing moves.
     """
-    from fabmon.report.ras_records import ras_table
+    from fabmon.report.job_table import job_table
     from fabmon.session.printing import log_to_stderr, print_report
     from fabmon.session.ras_run import RasOptions, RasUnreachable
     from fabmon.session.ras_run import ras as ask_ras
@@ -108,5 +108,5 @@ def ras(
     except RasUnreachable as error:
         say(str(error))
         sys.exit(Exit.NO_NODE)
-    print_report(style, record, ras_table)
+    print_report(style, record, job_table)
     sys.exit(code)

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from fabmon.analysis.flight_recorder.dumps import without_places
+from fabmon.analysis.job.log_observations import log_observations
+from fabmon.analysis.job.observation import Observation
 from fabmon.analysis.job.wire import Wire
-from fabmon.analysis.job_log.conclusions import (
-    LocatedFailure,
-    StuckCollective,
-    located_failures,
-    stuck_collectives,
-)
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_times import Clock, LogTime, clock_of
 from fabmon.analysis.job_log.nccl_tests import Rails
-from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
 from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
-from fabmon.fabric.model import Fabric, Host
+from fabmon.fabric.model import Host
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, duration
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.explain_records import ExplainRecord
-from fabmon.report.explanation import explain_record, redacted_record
-from fabmon.session import event_loop
+from fabmon.report.job_report import ExplainRecord, explain_record, redacted
 from fabmon.session.errors import UsageError
+from fabmon.session.job_places import live_places
 from fabmon.session.log_files import JobFiles, log_name, read_files
-from fabmon.session.node_queries import collect_fabric
-from fabmon.session.played_part import play_part, rail_rates
+from fabmon.session.played_part import play_part
 from fabmon.session.replay_run import open_recordings
 from fabmon.session.session import Session
 
@@ -81,29 +74,27 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
             or f"{names}: no line of NCCL, of PyTorch's NCCL or of nccl-tests: was it written with"
             " NCCL_DEBUG=WARN or INFO?"
         )
-    sources = [log_name(path) for path in options.logs]
     if options.recordings:
         with open_recordings(options.recordings) as timeline:
-            look = _RecordingLook(session, timeline, options)
-            record = look.explain(files, sources)
-        return redacted_record(record, log, look.redactor) if options.redact else record
+            return _recorded(session, timeline, options, files)
     hosts = _named_hosts(options.hosts, options.nodesets)
-    redactor = Redactor(hosts)
-    places: list[Places] = []
-    rates: dict[str, list[float]] = {}
-    if hosts:
-        snapshot, hellos = event_loop.run(collect_fabric(session, hosts, options.duration_s))
-        places.append(FabricPlaces(snapshot.fabric, hellos))
-        rates = rail_rates(snapshot)
-        missing = [host.name for host in hosts if host.name not in hellos]
-        if missing:
-            notes.append(f"{len(missing)} of {len(hosts)} nodes did not answer.")
-    places.append(PlannedPlaces(session.topology, hosts))
-    failures = located_failures(log, AllPlaces(places))
+    places, rates = live_places(session, hosts, options.duration_s, notes)
+    seen = log_observations(log, places)
+    return _record(options, files, seen, None, rates, Redactor(hosts))
+
+
+def _record(
+    options: ExplainOptions,
+    files: JobFiles,
+    seen: Sequence[Observation],
+    wire: Wire | None,
+    rates: dict[str, list[float]],
+    redactor: Redactor,
+) -> ExplainRecord:
+    log, sources = files.log, [log_name(path) for path in options.logs]
     rails = _rails(log, options, rates)
-    stuck = stuck_collectives(log)
-    record = explain_record(log, sources, failures, stuck, notes=notes, rails=rails, dumps=dumps)
-    return redacted_record(record, log, redactor) if options.redact else record
+    record = explain_record(log, sources, seen, wire, files.notes, rails, files.dumps)
+    return redacted(record, redactor, log) if options.redact else record
 
 
 def _rails(log: JobLog, options: ExplainOptions, rates: dict[str, list[float]]) -> Rails | None:
@@ -132,96 +123,63 @@ def _named_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
         raise UsageError(str(error)) from None
 
 
-class _RecordingLook:
-    """Looks at a recording at the time of the failures of a log."""
-
-    def __init__(self, session: Session, timeline: Timeline, options: ExplainOptions) -> None:
-        self._session = session
-        self._timeline = timeline
-        self._options = options
-        self.redactor = Redactor(timeline.hosts)
-
-    def explain(self, files: JobFiles, sources: Sequence[str]) -> ExplainRecord:
-        """The record, with what the recording shows."""
-        log, notes = files.log, files.notes
-        stuck = stuck_collectives(log)
-        times = list(_times(log, stuck))[:_MOST_TIMES]
-        start_ns, until_ns = self._timeline.start_ns, self._timeline.until_ns
-        clock = clock_of(times, start_ns, until_ns, self._options.zone) if times else None
-        window = _window(log, stuck, clock, start_ns, until_ns)
-        played = play_part(
-            self._session,
-            self._timeline,
-            *(window or (max(start_ns, until_ns - 1), until_ns)),
-            self.redactor,
-        )
-        planned = PlannedPlaces(self._session.topology, self._timeline.hosts)
-        places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
-        failures = located_failures(log, places)
-        if window is None:
-            found = Wire(clock=self._why_not(times))
-        else:
-            assert clock is not None
-            rows = _rows(failures, played.fabric) or played.rails_of(_tested_hosts(log))
-            hosts = _hosts(failures) | _tested_hosts(log)
-            earlier = list(_before_recording(stuck, clock, start_ns))
-            found = played.wire(window, clock.sure, rows, hosts, earlier)
-        rails = _rails(log, self._options, played.rail_rates)
-        return explain_record(
-            log, sources, failures, stuck, clock, found, notes, rails, files.dumps
-        )
-
-    def _why_not(self, times: Sequence[LogTime]) -> str:
-        begun, ended = date_time(self._timeline.start_ns), date_time(self._timeline.until_ns)
-        if not times:
-            return "the log has no times: what the recording shows then is not known"
-        return (
-            f"the log's times ({times[0].at:%m-%d %H:%M:%S} and later) are not in the recording,"
-            f" {begun} to {ended}"
-        )
+def _recorded(
+    session: Session, timeline: Timeline, options: ExplainOptions, files: JobFiles
+) -> ExplainRecord:
+    """The record, with what a recording shows at the time of the failures."""
+    log, redactor = files.log, Redactor(timeline.hosts)
+    start_ns, until_ns = timeline.start_ns, timeline.until_ns
+    times = list(_times(log))[:_MOST_TIMES]
+    clock = clock_of(times, start_ns, until_ns, options.zone) if times else None
+    window = None if clock is None else _window(log, clock, start_ns, until_ns)
+    looked_at = window or (max(start_ns, until_ns - 1), until_ns)
+    played = play_part(session, timeline, *looked_at, redactor)
+    seen = log_observations(log, played.places(session.topology, timeline.hosts), clock)
+    if window is None or clock is None:
+        span = f"{date_time(start_ns)} to {date_time(until_ns)}"
+        why_not = "the log has no times: what the recording shows then is not known"
+        if times:
+            first = f"{times[0].at:%m-%d %H:%M:%S}"
+            why_not = f"the log's times ({first} and later) are not in the recording, {span}"
+        wire = Wire(clock=why_not)
+    else:
+        tested = {host for run in log.tests.runs for host in run.hosts.values()}
+        ends = [end for each in seen if each.is_failure for end in (*each.at, *each.others)]
+        hosts = {end.ports[0].node if end.ports else end.host for end in ends} - {""} | tested
+        rows = played.rows_of(port.port for end in ends for port in end.ports)
+        earlier = list(_before_recording(log, clock, start_ns))
+        wire = played.wire(window, clock.sure, rows or played.rails_of(tested), hosts, earlier)
+    return _record(options, files, seen, wire, played.rail_rates, redactor)
 
 
-def _times(log: JobLog, stuck: Sequence[StuckCollective]) -> Iterator[LogTime]:
+def _times(log: JobLog) -> Iterator[LogTime]:
     """The times of failures, timeouts and tests."""
     for seen in log.failures.values():
         if seen.first is not None:
             yield seen.first
-    for each in stuck:
-        if each.first is not None:
-            yield each.first
+    for each in log.all_timeouts:
+        if each.time is not None:
+            yield each.time
     for run in log.tests.runs:
         yield from (time for time in (run.first, run.last) if time is not None)
 
 
-def _window(
-    log: JobLog,
-    stuck: Sequence[StuckCollective],
-    clock: Clock | None,
-    start_ns: int,
-    until_ns: int,
-) -> tuple[int, int] | None:
+def _window(log: JobLog, clock: Clock, start_ns: int, until_ns: int) -> tuple[int, int] | None:
     """The part of the recording to look at: from before the first failure, or else from when the
     first collective that timed out began; None where it has none of these."""
-    if clock is None:
-        return None
-    failed = [
-        at
-        for seen in log.failures.values()
-        for time in (seen.first, seen.last)
-        if time is not None and (at := clock.time_ns(time)) is not None
-    ]
+
+    def known(times: Iterable[LogTime | None]) -> list[int]:
+        ats = [clock.time_ns(time) for time in times if time is not None]
+        return [at for at in ats if at is not None]
+
+    failed = known(time for each in log.failures.values() for time in (each.first, each.last))
     began = [
         time_ns
-        for each in stuck
-        if each.first is not None and (at := clock.time_ns(each.first)) is not None
-        for time_ns in _while_stuck(at, each.ran_s or 0.0, start_ns)
+        for each in log.all_timeouts
+        for at in known([each.time])
+        for time_ns in _while_stuck(at, each.event.ran_s or 0.0, start_ns)
     ]
-    tested = [
-        at
-        for run in log.tests.runs
-        for time in (run.first, run.last)
-        if time is not None and (at := clock.time_ns(time)) is not None
-    ]
+    tested = known(time for run in log.tests.runs for time in (run.first, run.last))
     inside = [at for at in failed if start_ns <= at <= until_ns] or began or tested
     if not inside:
         return None
@@ -237,38 +195,18 @@ def _while_stuck(at_ns: int, ran_s: float, start_ns: int) -> tuple[int, ...]:
     return (start_ns, at_ns) if began_ns < start_ns <= at_ns else (began_ns,)
 
 
-def _before_recording(
-    stuck: Sequence[StuckCollective], clock: Clock, start_ns: int
-) -> Iterator[str]:
+def _before_recording(log: JobLog, clock: Clock, start_ns: int) -> Iterator[str]:
     """A sentence for each of the first collectives that began before the recording."""
-    for each in stuck[:_MOST_STUCK]:
-        at_ns = None if each.first is None else clock.time_ns(each.first)
-        began_ns = start_ns if at_ns is None else at_ns - int((each.ran_s or 0.0) * 1e9)
+    began: dict[str, int] = {}
+    for each in log.all_timeouts:
+        at_ns = None if each.time is None else clock.time_ns(each.time)
+        if at_ns is not None:
+            name = f"{each.event.operation} {each.event.seq}"
+            began_ns = at_ns - int((each.event.ran_s or 0.0) * 1e9)
+            began[name] = min(began.get(name, began_ns), began_ns)
+    for name, began_ns in list(began.items())[:_MOST_STUCK]:
         if began_ns < start_ns:
             yield (
-                f"{each.operation} {each.seq} began {duration((start_ns - began_ns) / 1e9)} before"
-                f" the recording: what the network did until {date_time(start_ns)} is not known."
+                f"{name} began {duration((start_ns - began_ns) / 1e9)} before the recording: what"
+                f" the network did until {date_time(start_ns)} is not known."
             )
-
-
-def _hosts(failures: Sequence[LocatedFailure]) -> set[str]:
-    ends = [end for each in failures for end in (each.near, each.far) if end is not None]
-    return {end.place.node if end.place is not None else end.host for end in ends} - {""}
-
-
-def _tested_hosts(log: JobLog) -> set[str]:
-    return {host for run in log.tests.runs for host in run.hosts.values()}
-
-
-def _rows(failures: Sequence[LocatedFailure], fabric: Fabric) -> list[int]:
-    """The ports of the failures, each followed by the switch port at its other end if watched."""
-    rows: dict[int, None] = {}
-    for each in failures:
-        for end in (each.near, each.far):
-            if end is None or end.place is None or end.place.row < 0:
-                continue
-            rows[end.place.row] = None
-            peer = fabric.ports[end.place.row].peer
-            if peer is not None:
-                rows[peer] = None
-    return list(rows)

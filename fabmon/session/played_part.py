@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 
 from fabmon.analysis.causes import sentence
 from fabmon.analysis.finding import Change, Finding, shown_moment
 from fabmon.analysis.job.wire import Extent, FindingAtTime, PortLoad, Wire, wire_state
+from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, PlannedPlaces
 from fabmon.analysis.scene import Scene, missing_findings
-from fabmon.fabric.model import RAIL, Fabric
+from fabmon.fabric.model import RAIL, Fabric, Host
 from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.snapshot import Floats, Snapshot
 from fabmon.fabric.time_wording import utc
+from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import Hello
 from fabmon.history.bins import PortBins
 from fabmon.recording.reading.timeline import Timeline
@@ -57,6 +59,18 @@ class PlayedPart:
         self._findings: dict[tuple[str, int], Finding] = {}
         self._seen: defaultdict[str, PortBins] = defaultdict(PortBins)
         self._down_s: Floats = np.zeros(0, np.float32)
+
+    def places(self, topology: Topology | None, hosts: Iterable[Host]) -> AllPlaces:
+        """Where ports are, by the recording and by the plan."""
+        planned = PlannedPlaces(topology, hosts)
+        return AllPlaces([FabricPlaces(self.fabric, self.hellos), planned])
+
+    def rows_of(self, ports: Iterable[str]) -> list[int]:
+        """Ports by their id, each followed by the switch port at its other end if watched."""
+        by_id = {port.id: port for port in self.fabric.ports}
+        found = [by_id[each] for each in ports if each in by_id]
+        rows = [row for port in found for row in (port.row, port.peer) if row is not None]
+        return list(dict.fromkeys(rows))
 
     def rails_of(self, hosts: Set[str]) -> list[int]:
         """The rails of some hosts, which may be given with their domains."""

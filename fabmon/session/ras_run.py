@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from fabmon.analysis.job.observation import WRONG
+from fabmon.analysis.job.rank_places import RankPlaces
 from fabmon.analysis.job.wire import Wire, WireState, wire_state
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_times import clock_of
-from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Places, PlannedPlaces
 from fabmon.analysis.nccl_ras.job_status import JobStatus, RasError
 from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.analysis.nccl_ras.versions import Version, library_version, parse_version, refusal
@@ -29,13 +30,12 @@ from fabmon.feeds.errors import NO_CONNECTION, NodeError
 from fabmon.feeds.nccl_ras import PORT, connected, connected_over_ssh, mapped_over_ssh, query_status
 from fabmon.private_files import write_new
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.ras_records import RasRecord
-from fabmon.report.ras_report import RankNames, ras_record, redacted_ras_record
+from fabmon.report.job_report import RasRecord, ras_record, redacted
 from fabmon.session import event_loop
 from fabmon.session.errors import Exit, UsageError, cannot_write
+from fabmon.session.job_places import live_places
 from fabmon.session.log_files import read_files
 from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
-from fabmon.session.node_queries import collect_fabric
 from fabmon.session.played_part import PlayedPart, play_part
 from fabmon.session.recorder_setup import last_ring
 from fabmon.session.replay_run import open_recordings
@@ -101,27 +101,14 @@ def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
         statuses.append(parsed_answer(content, source))
         notes += version_notes(version, statuses[-1])
     status, before = statuses[-1], statuses[-2] if len(statuses) > 1 else None
-    if not status.is_complete:
-        notes.append("The answer has no end: it was cut, or not all of it was saved.")
-    look = Look(session, options, status, log, asked_ns, notes)
+    answer = Answer(status, source, before, log, asked_ns, options.zone, notes)
     if options.recordings or options.screen:
         with open_recordings(_recordings(session, options)) as timeline:
-            names, wire, redactor = look.recorded(timeline)
+            record, redactor = recorded_report(session, answer, timeline)
     else:
-        names, redactor = look.live(hosts)
-        wire = None
-    record = ras_record(
-        status,
-        before,
-        source,
-        names,
-        asked_at=None if asked_ns is None else utc(asked_ns),
-        wire=wire,
-        notes=notes,
-    )
-    is_sound = status.is_complete and not record.needs_action
-    code = Exit.OK if is_sound else Exit.FIX_NEEDED
-    return (redacted_ras_record(record, redactor) if options.redact else record), code
+        record, redactor = live_report(session, answer, hosts, options.duration_s)
+    code = Exit.FIX_NEEDED if record.result == WRONG else Exit.OK
+    return (redacted(record, redactor) if options.redact else record), code
 
 
 def _check(options: RasOptions) -> None:
@@ -263,69 +250,73 @@ def _recordings(session: Session, options: RasOptions) -> tuple[Path, ...]:
     return (ring,)
 
 
-class Look:
-    """Looks up ranks, and the wire at the time of the answer."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of RAS from `source`, and what it is looked at with: the answer `before` it, a log
+    of the job, when it was asked (None: it is in a file, with times of `zone`), what else to say.
+    """
 
-    def __init__(
-        self,
-        session: Session,
-        options: RasOptions,
-        status: JobStatus,
-        log: JobLog | None,
-        asked_ns: int | None,
-        notes: list[str],
-    ) -> None:
-        self._session = session
-        self._options = options
-        self._status = status
-        self._log = log
-        self._asked_ns = asked_ns
-        self._notes = notes
+    status: JobStatus
+    source: str
+    before: JobStatus | None
+    log: JobLog | None
+    asked_ns: int | None
+    zone: datetime.tzinfo | None
+    notes: list[str]
 
-    def live(self, hosts: list[Host]) -> tuple[RankNames, Redactor]:
-        """Places from the nodes of the hosts file, which are asked now, and from the plan."""
-        places: list[Places] = []
-        if hosts:
-            found = collect_fabric(self._session, hosts, self._options.duration_s)
-            snapshot, hellos = event_loop.run(found)
-            places.append(FabricPlaces(snapshot.fabric, hellos))
-            missing = [host.name for host in hosts if host.name not in hellos]
-            if missing:
-                self._notes.append(f"{len(missing)} of {len(hosts)} nodes did not answer.")
-        places.append(PlannedPlaces(self._session.topology, hosts))
-        return RankNames(AllPlaces(places), self._log), Redactor(hosts)
+    def report(self, places: RankPlaces, wire: Wire | None) -> RasRecord:
+        """The record."""
+        return ras_record(
+            self.status,
+            self.before,
+            self.source,
+            places,
+            asked_at=None if self.asked_ns is None else utc(self.asked_ns),
+            wire=wire,
+            notes=self.notes,
+        )
 
-    def recorded(self, timeline: Timeline) -> tuple[RankNames, Wire, Redactor]:
-        """Places and the wire from a recording."""
-        redactor = Redactor(timeline.hosts)
-        at_ns, clock = self._answer_ns(timeline)
-        start_ns, until_ns = timeline.start_ns, timeline.until_ns
-        end_ns = until_ns if at_ns is None else min(at_ns, until_ns)
-        from_ns = max(start_ns, end_ns - int(_LOOKED_AT_S * 1e9))
-        played = play_part(self._session, timeline, from_ns, end_ns, redactor)
-        planned = PlannedPlaces(self._session.topology, timeline.hosts)
-        places = AllPlaces([FabricPlaces(played.fabric, played.hellos), planned])
-        names = RankNames(places, self._log)
-        if at_ns is None:
-            return names, Wire(clock=clock), redactor
-        hosts = {names.host(host) for host in _hosts_of(self._status)}
-        return names, _wire(played, hosts, clock, (from_ns, end_ns)), redactor
 
-    def _answer_ns(self, timeline: Timeline) -> tuple[int | None, str]:
-        """When the answer was given, by the recording's clock, and how that is known."""
-        first, last = timeline.start_ns, timeline.until_ns
-        late_ns = last + int(_LATE_S * 1e9)
-        span = f"{date_time(first)} to {date_time(last)}"
-        if self._asked_ns is not None:
-            if first <= self._asked_ns <= late_ns:
-                return self._asked_ns, "by this machine's clock"
-            return None, f"the query is not in the time of the recording, {span}"
-        if self._status.time is None:
-            return None, "the answer has no time: what the recording shows then is not known"
-        clock = clock_of([self._status.time], first, late_ns, self._options.zone)
-        if clock is None:
-            return None, f"the time of the answer is not in the recording, {span}"
-        return clock.time_ns(self._status.time), clock.sure.replace("the log's", "the answer's")
+def live_report(
+    session: Session, answer: Answer, hosts: Sequence[Host], duration_s: float
+) -> tuple[RasRecord, Redactor]:
+    """The record, with places from nodes, which are asked now, and from the plan."""
+    places, _ = live_places(session, hosts, duration_s, answer.notes)
+    return answer.report(RankPlaces(places, answer.log), None), Redactor(hosts)
+
+
+def recorded_report(
+    session: Session, answer: Answer, timeline: Timeline
+) -> tuple[RasRecord, Redactor]:
+    """The record, with places and the wire from a recording."""
+    redactor = Redactor(timeline.hosts)
+    at_ns, clock = _answer_ns(answer, timeline)
+    end_ns = timeline.until_ns if at_ns is None else min(at_ns, timeline.until_ns)
+    from_ns = max(timeline.start_ns, end_ns - int(_LOOKED_AT_S * 1e9))
+    played = play_part(session, timeline, from_ns, end_ns, redactor)
+    places = RankPlaces(played.places(session.topology, timeline.hosts), answer.log)
+    wire = Wire(clock=clock)
+    if at_ns is not None:
+        hosts = {places.host(host) for host in _hosts_of(answer.status)}
+        wire = _wire(played, hosts, clock, (from_ns, end_ns))
+    return answer.report(places, wire), redactor
+
+
+def _answer_ns(answer: Answer, timeline: Timeline) -> tuple[int | None, str]:
+    """When the answer was given, by the recording's clock, and how that is known."""
+    first, last = timeline.start_ns, timeline.until_ns
+    late_ns = last + int(_LATE_S * 1e9)
+    span = f"{date_time(first)} to {date_time(last)}"
+    if answer.asked_ns is not None:
+        if first <= answer.asked_ns <= late_ns:
+            return answer.asked_ns, "by this machine's clock"
+        return None, f"the query is not in the time of the recording, {span}"
+    if answer.status.time is None:
+        return None, "the answer has no time: what the recording shows then is not known"
+    clock = clock_of([answer.status.time], first, late_ns, answer.zone)
+    if clock is None:
+        return None, f"the time of the answer is not in the recording, {span}"
+    return clock.time_ns(answer.status.time), clock.sure.replace("the log's", "the answer's")
 
 
 def _hosts_of(status: JobStatus) -> Iterator[str]:

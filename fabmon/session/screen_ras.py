@@ -7,20 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fabmon.fabric.model import Host
-from fabmon.fabric.time_wording import utc
 from fabmon.recording.format.errors import RecordingError
 from fabmon.recording.reading.timeline import Timeline
-from fabmon.report.ras_records import RasRecord, ras_table
-from fabmon.report.ras_report import ras_record
+from fabmon.report.job_report import RasRecord
+from fabmon.report.job_table import job_table
 from fabmon.session.errors import UsageError
 from fabmon.session.nccl_version import allowed_version
 from fabmon.session.ras_run import (
-    Look,
+    Answer,
     RasNotConnected,
     RasOptions,
     RasUnreachable,
+    live_report,
     mapped_libraries,
     parsed_answer,
+    recorded_report,
     send_query,
     version_notes,
 )
@@ -53,7 +54,7 @@ def screen_ras(
                 raise RasNotAsked("\n".join([*_refusals(refused), str(error)])) from None
             else:
                 asked = f"One query was sent, to {name}."
-                return [*_refusals(refused), asked, "", *ras_table(record).splitlines()]
+                return [*_refusals(refused), asked, "", *job_table(record).splitlines()]
         raise RasNotAsked("\n".join(["Nothing was sent.", *_refusals(refused)]))
 
     return ask
@@ -95,12 +96,8 @@ def _asked(
         raise _NothingSent(str(error).removeprefix(f"RAS of {host.name}: ")) from None
     status = parsed_answer(content, host.name)
     asked_ns, notes = time.time_ns(), version_notes(version, status)
-    look = Look(session, options, status, None, asked_ns, notes)
-    if recordings:
-        with Timeline(recordings) as timeline:
-            names, wire, _ = look.recorded(timeline)
-    else:
-        (names, _), wire = look.live([]), None
-    return ras_record(
-        status, None, host.name, names, asked_at=utc(asked_ns), wire=wire, notes=notes
-    )
+    answer = Answer(status, host.name, None, None, asked_ns, None, notes)
+    if not recordings:
+        return live_report(session, answer, (), 0.0)[0]
+    with Timeline(recordings) as timeline:
+        return recorded_report(session, answer, timeline)[0]

@@ -57,6 +57,11 @@ class PortLoad(msgspec.Struct, frozen=True, kw_only=True):
         """The longer of both kinds of pauses, 0 where unknown."""
         return max(self.paused.mean or 0.0, self.pausing.mean or 0.0)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was paused, or paused its peer, for a share of the time that counts."""
+        return self.pause >= _PAUSED
+
 
 class FindingAtTime(msgspec.Struct, frozen=True, kw_only=True):
     """A finding of a recording; `is_on_path`: it has a port or a host that is asked about. `until`
@@ -105,7 +110,7 @@ def wire_state(loads: Sequence[PortLoad]) -> tuple[WireState, list[PortLoad]]:
     down = [each for each in loads if each.down_s > 0]
     if down:
         return WireState.DOWN, sorted(down, key=lambda each: -each.down_s)
-    paused = [each for each in loads if each.pause >= _PAUSED]
+    paused = [each for each in loads if each.is_paused]
     if paused:
         return WireState.PAUSED, sorted(paused, key=lambda each: -each.pause)
     known = [each for each in loads if each.util is not None]

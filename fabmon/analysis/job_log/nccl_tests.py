@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
@@ -173,49 +174,44 @@ class Rails(msgspec.Struct, frozen=True):
     source: str
 
 
+class Fall(msgspec.Struct, frozen=True):
+    """A large size (bytes) with less than 80 % of the best bus bandwidth of a smaller one (both
+    bits/s)."""
+
+    size: int
+    busbw_bps: float
+    before_bps: float
+
+
 class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run shows; `best` is None without rows. `limit_bps` is the bus bandwidth that the
-    rails can carry, None where that is unknown or the run is in one node. `falls` are (size, its
-    bandwidth, the best bandwidth of a smaller size), `wrong` (size, number of wrong values).
-    `lone_hosts` are those of processes of which each was a run of one rank, so that nothing was
+    """What a run of nccl-tests shows. `best` is null without rows. `limit_bps` is the bus bandwidth
+    that the `rails` of a node can carry, null where these are unknown or the run is in one node;
+    `share` is the best one over it, `is_good` whether that is 80 % or more, null where the rails
+    cannot have carried it, so that what is known of them is wrong. `wrong` are wrong values by
+    size, in place and out of place together, `out_of_bounds` their number by the last lines.
+    `lone_hosts` are those of processes that each ran alone, with one rank: no network was
     measured."""
 
-    run: BenchmarkRun
+    name: str
+    source: str
     nodes: int
     ranks: int
-    lone_hosts: tuple[str, ...]
+    rails: Rails | None
     limit_bps: float | None
     best: BenchmarkRow | None
-    falls: tuple[tuple[int, float, float], ...]
-    wrong: tuple[tuple[int, int], ...]
+    share: float | None
+    is_good: bool | None
+    falls: list[Fall]
+    wrong: dict[int, int]
+    out_of_bounds: int
+    lone_hosts: list[str]
+    rows: list[BenchmarkRow]
 
     @property
     def is_wrong(self) -> bool:
         """Whether it is slow, falls off, has wrong values or measured nothing."""
-        return bool(
-            self.falls
-            or self.wrong
-            or self.run.out_of_bounds
-            or self.lone_hosts
-            or self.is_good is False
-        )
-
-    @property
-    def share(self) -> float | None:
-        """The best bandwidth over what the rails can carry; None where that is unknown."""
-        if self.limit_bps is None or self.best is None:
-            return None
-        return self.best.busbw_bps / self.limit_bps
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the rails can have carried it; if not, what is known of them is wrong."""
-        return self.share is None or self.share <= _POSSIBLE
-
-    @property
-    def is_good(self) -> bool | None:
-        """Whether the rails deliver 80 % or more; None where unknown."""
-        return None if self.share is None or not self.is_possible else self.share >= DELIVERED
+        is_damaged = bool(self.falls or self.wrong or self.out_of_bounds or self.lone_hosts)
+        return is_damaged or self.is_good is False
 
 
 def benchmark_result(run: BenchmarkRun, rails: Rails | None) -> BenchmarkResult | None:
@@ -223,23 +219,31 @@ def benchmark_result(run: BenchmarkRun, rails: Rails | None) -> BenchmarkResult 
     where unknown."""
     if not run.rows and not run.out_of_bounds:
         return None
-    lone = tuple(run.lone_hosts)
+    lone = run.lone_hosts
     if not lone and run.rows and len(run.hosts) == 1 and not any(row.busbw_bps for row in run.rows):
-        lone = tuple(run.hosts.values())
+        lone = list(run.hosts.values())
     per_node = Counter(run.hosts.values())
-    limit_bps = None
+    best = max(run.rows, key=lambda row: row.busbw_bps, default=None)
+    limit_bps = share = None
     if rails is not None and len(per_node) != 1 and not lone:
         gpus = max(per_node.values(), default=rails.count)
         limit_bps = busbw_limit_bps(run.name, rails, len(run.hosts), gpus)
+        share = None if best is None else best.busbw_bps / limit_bps
     return BenchmarkResult(
-        run=run,
+        name=run.name,
+        source=run.source,
         nodes=len(set(lone)) or len(per_node),
         ranks=len(lone) or len(run.hosts),
-        lone_hosts=lone,
+        rails=rails,
         limit_bps=limit_bps,
-        best=max(run.rows, key=lambda row: row.busbw_bps, default=None),
-        falls=tuple(_falls(run)),
-        wrong=tuple((row.size, row.wrong) for row in run.rows if row.wrong),
+        best=best,
+        share=share,
+        is_good=None if share is None or share > _POSSIBLE else share >= DELIVERED,
+        falls=list(_falls(run)),
+        wrong={row.size: row.wrong for row in run.rows if row.wrong},
+        out_of_bounds=run.out_of_bounds,
+        lone_hosts=lone,
+        rows=run.rows,
     )
 
 
@@ -260,12 +264,10 @@ def busbw_limit_bps(name: str, rails: Rails, ranks: int, gpus: int) -> float:
     return used_bps / gpus / outside
 
 
-def _falls(run: BenchmarkRun) -> list[tuple[int, float, float]]:
+def _falls(run: BenchmarkRun) -> Iterator[Fall]:
     """Large sizes whose bandwidth is below 80 % of that of a smaller one."""
-    found = []
     best = 0.0
     for row in sorted(run.rows, key=lambda each: each.size):
         if row.size >= _LARGE_BYTES and row.busbw_bps < FALL * best:
-            found.append((row.size, row.busbw_bps, best))
+            yield Fall(row.size, row.busbw_bps, best)
         best = max(best, row.busbw_bps)
-    return found

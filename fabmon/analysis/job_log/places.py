@@ -17,10 +17,10 @@ from fabmon.fabric.topology.plan import End, Topology
 from fabmon.fabric.wire.messages import Hello
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """A port of a host, and the switch port at the other end of its cable; empty where unknown.
 
-    `name` is the port as a person reads it, `row` its row in the fabric (-1: none).
+    `port` is `node/port`, `name` the port as a person reads it.
     """
 
     node: str
@@ -28,7 +28,11 @@ class Place(msgspec.Struct, frozen=True):
     name: str
     leaf: str = ""
     leaf_port: str = ""
-    row: int = -1
+
+    @property
+    def link(self) -> str:
+        """The switch port, or its switch; empty where unknown."""
+        return " ".join(filter(None, (self.leaf, self.leaf_port)))
 
 
 class Places(Protocol):
@@ -106,7 +110,7 @@ class FabricPlaces:
             leaf, leaf_port = peer.node, peer.label or peer.name
         elif port.cable is not None:
             leaf, leaf_port = port.cable.node, port.cable.port
-        return Place(port.node, port.id, port.display_name, leaf, leaf_port, port.row)
+        return Place(port.node, port.id, port.display_name, leaf, leaf_port)
 
 
 def _gid_address(gid: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

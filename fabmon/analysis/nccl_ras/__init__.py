@@ -1,1 +1,1 @@
-"""NCCL's RAS: which versions may be asked, what they answer, and what follows from an answer."""
+"""NCCL's RAS: which versions may be asked, and what they answer."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.job_log.observed import failures, of_kind
 from tests.unit.job_log.test_explain import explained, run
 
 CASES = Path(__file__).parents[4] / "shared" / "cases"
@@ -23,7 +24,7 @@ def case(name: str, *options: object) -> dict[str, Any]:
 def test_an_exception_with_its_last_error_names_rank_hca_and_peer() -> None:
     found = case("logs/exception-with-prefix.log")
     assert found["conclusions"][0].startswith("rank 3 mlx5_4 did not reach 10.0.3.21")
-    (failure,) = found["failures"]
+    (failure,) = failures(found)
     assert (failure["code"], failure["near"]["ranks"], failure["near"]["hcas"]) == (
         12,
         [3],
@@ -51,25 +52,25 @@ def test_an_exception_that_pytorch_writes_twice_is_one(tmp_path: Path) -> None:
             "terminate called after throwing an instance of 'c10::DistBackendError'\n"
             f"  what():  {message}"
         )
-        (failure,) = explained(path)["failures"]
+        (failure,) = failures(explained(path))
         assert (failure["count"], failure["near"]["ranks"]) == (1, [3])
         assert text in failure["what"]
         another = "[rank4]:[E1103 09:30:06.123456789 ProcessGroupNCCL.cpp:1895] "
         path.write_text(f"{path.read_text()}{another}{message.replace('Rank 3', 'Rank 4')}")
-        assert [each["count"] for each in explained(path)["failures"]] == [1, 1]
+        assert [each["count"] for each in failures(explained(path))] == [1, 1]
 
 
 def test_an_exception_of_an_old_version_without_a_prefix() -> None:
-    (failure,) = case("logs/exception-error-12.log")["failures"]
+    (failure,) = failures(case("logs/exception-error-12.log"))
     assert (failure["code"], failure["vendor_error"]) == (12, 129)
     assert failure["far"]["address"] == "192.0.2.122"
 
 
 def test_an_asynchronous_exception_is_no_timeout() -> None:
     found = case("async-exception-is-no-timeout/job.log")
-    assert found["timeouts"] == []
+    assert of_kind(found, "timeout") == []
     assert found["conclusions"][0].startswith("BROADCAST 71 of rank 4 was ended by an error.")
-    (failure,) = found["failures"]
+    (failure,) = failures(found)
     assert (failure["kind"], failure["near"]["ranks"]) == ("connection", [4])
     assert failure["far"]["host"] == "node-b.example"
     assert "process at the far end has ended" in failure["check"]
@@ -77,12 +78,12 @@ def test_an_asynchronous_exception_is_no_timeout() -> None:
 
 def test_a_request_of_libfabric_names_its_rank_and_device_and_its_peer() -> None:
     found = case("ofi-request-failed/job.log")
-    (failure,) = found["failures"]
+    (failure,) = failures(found)
     assert (failure["kind"], failure["code"], failure["side"]) == ("request", 4113, "send")
-    assert failure["meaning"] == "the receiver did not answer"
+    assert "the receiver did not answer" in failure["text"]
     near, far = failure["near"], failure["far"]
-    assert (near["host"], near["ranks"], near["gpu"], near["hcas"]) == (
-        *("node-a", [3], 3),
+    assert (near["host"], near["ranks"], near["gpus"], near["hcas"]) == (
+        *("node-a", [3], [3]),
         ["device 3"],
     )
     assert far["ranks"] == [11]
@@ -91,24 +92,29 @@ def test_a_request_of_libfabric_names_its_rank_and_device_and_its_peer() -> None
 
 
 def test_a_line_behind_a_progress_bar() -> None:
-    (timeout,) = case("tqdm-carriage-return/job.log")["timeouts"]
-    assert (timeout["ranks"], timeout["operation"], timeout["seq"]) == ([7], "ALLREDUCE", 6408)
+    (timeout,) = of_kind(case("tqdm-carriage-return/job.log"), "timeout")
+    assert (timeout["at"][0]["ranks"], timeout["operation"], timeout["seq"]) == (
+        [7],
+        "ALLREDUCE",
+        6408,
+    )
     assert timeout["ran_s"] == pytest.approx(1800, abs=2)
 
 
 def test_the_present_wording_of_pytorch_names_the_late_rank() -> None:
     found = case("pytorch-2.6-pg-status/job.log")
-    (timeout,) = found["timeouts"]
-    assert (timeout["ranks"], timeout["seq"]) == ([1, 2], 167)
-    assert [each["rank"] for each in timeout["late"]] == [0]
+    (timeout,) = of_kind(found, "timeout")
+    assert (timeout["at"][0]["ranks"], timeout["seq"]) == ([1, 2], 167)
+    (late,) = of_kind(found, "behind")
+    assert (late["at"], late["launched"], late["expected"]) == ([{"ranks": [0]}], 166, 167)
     assert "not at the network" in found["conclusions"][0]
 
 
 def test_every_timeout_of_a_rank_in_a_group_without_a_name() -> None:
     found = case("several-groups-one-rank/job.log")
-    timeouts = {(each["seq"], *each["ranks"]) for each in found["timeouts"]}
+    timeouts = {(each["seq"], *each["at"][0]["ranks"]) for each in of_kind(found, "timeout")}
     assert timeouts == {(51020, 0), (51017, 0), (51025, 0), (33001, 7)}
-    assert not any(each["ranks_are_global"] for each in found["timeouts"])
+    assert not any(each.get("ranks_are_global", True) for each in of_kind(found, "timeout"))
     sentences = [each for each in found["conclusions"] if "timed out" in each]
     assert len(sentences) == 4
     assert all("its number there, not in the job" in each for each in sentences)
@@ -116,11 +122,13 @@ def test_every_timeout_of_a_rank_in_a_group_without_a_name() -> None:
 
 def test_two_timeouts_of_a_rank_in_two_groups() -> None:
     found = case("several-groups-one-rank/two-groups.log")
-    tensor, pipeline = sorted(found["timeouts"], key=lambda each: -each["seq"])
-    assert (tensor["seq"], tensor["ranks"], tensor["ranks_are_global"]) == (500, [3], True)
+    tensor, pipeline = sorted(of_kind(found, "timeout"), key=lambda each: -each["seq"])
+    assert (tensor["seq"], tensor["at"][0]["ranks"]) == (500, [3])
+    assert "ranks_are_global" not in tensor
     assert "TENSOR_MODEL_PARALLEL_GROUP" in tensor["group"]
-    assert [each["rank"] for each in tensor["late"]] == [2]
-    assert (pipeline["operation"], pipeline["seq"], pipeline["late"]) == ("SEND", 41, [])
+    (late,) = of_kind(found, "behind")
+    assert (late["at"][0]["ranks"], late["group"]) == ([2], tensor["group"])
+    assert (pipeline["operation"], pipeline["seq"]) == ("SEND", 41)
 
 
 def test_a_job_over_tcp() -> None:
@@ -144,7 +152,7 @@ def test_wrong_values_in_place() -> None:
 
 def test_bandwidth_that_falls_off_has_no_share_without_line_rates() -> None:
     found = case("logs/nccl-tests-two-nodes.log")
-    assert found["tests"][0]["falls"] == [1 << 30]
+    assert [each["size"] for each in found["tests"][0]["falls"]] == [1 << 30]
     assert "%" not in "".join(found["conclusions"])
 
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from fabmon.cli.main import cli
 from tests.unit.job_log.generated_logs import PREFIXES
 from tests.unit.job_log.nccl_logs import Log
+from tests.unit.job_log.observed import failures
 
 WRONG, NOT_UNDERSTOOD = 5, 6
 SYSLOG = "Nov  2 10:00:00 gpu001 kernel: "
@@ -100,7 +101,7 @@ MAYBE = (
 def test_a_check_that_counted_no_failure_is_none(line: str, tmp_path: Path) -> None:
     """The health check of a job's prolog was taken for a GPU that failed."""
     code, found = explained(["NCCL version 2.20.5+cuda12.4", line], tmp_path)
-    assert (code, found["failures"]) == (0, [])
+    assert (code, failures(found)) == (0, [])
     code, found = explained(
         ["NCCL version 2.20.5+cuda12.4", line.replace(": 0", ": 3").replace("= 0", "= 3")], tmp_path
     )
@@ -159,7 +160,7 @@ def test_what_may_be_the_end_of_a_job_is_quoted(line: str, tmp_path: Path) -> No
 )
 def test_words_of_a_crash_in_a_sentence_are_no_crash(line: str, tmp_path: Path) -> None:
     _, found = explained(["NCCL version 2.20.5+cuda12.4", line], tmp_path)
-    assert found["failures"] == []
+    assert failures(found) == []
 
 
 @pytest.mark.parametrize("label", ["", "gpu007: ", "[1,3]<stderr>:"])
@@ -195,7 +196,7 @@ def test_a_traceback_of_a_known_error_is_that_error_alone(tmp_path: Path) -> Non
     ]
     code, found = explained(lines, tmp_path)
     assert code == WRONG
-    assert len(found["failures"]) == 1
+    assert len(failures(found)) == 1
     assert found["not_understood"] == []
 
 
@@ -206,7 +207,7 @@ def test_the_kernel_of_a_host_names_the_host(begin: str, tmp_path: Path) -> None
         f"{begin}NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.",
     ]
     _, found = explained(lines, tmp_path)
-    assert {each["near"]["host"] for each in found["failures"]} == {"gpu001"}
+    assert {each["near"]["host"] for each in failures(found)} == {"gpu001"}
 
 
 def job_of(hosts: int) -> list[str]:
@@ -220,14 +221,14 @@ def test_a_crash_in_the_log_of_one_host_is_of_that_host(
     hosts: int, named: str, tmp_path: Path
 ) -> None:
     _, found = explained([*job_of(hosts), "Segmentation fault (core dumped)"], tmp_path)
-    assert (found["failures"][0]["near"]["host"] or "") == named
+    assert failures(found)[0]["near"]["host"] == named
 
 
 def test_a_host_that_alone_wrote_warnings_is_not_that_of_a_crash(tmp_path: Path) -> None:
     """The log is of all hosts; with NCCL_DEBUG=WARN the others wrote nothing."""
     line = Log("2.23.4").prefix(2, is_warning=True) + "Cuda failure 2 'out of memory'"
     _, found = explained([line, "Killed"], tmp_path)
-    killed = next(each for each in found["failures"] if each["kind"] == "process")
+    killed = next(each for each in failures(found) if each["kind"] == "process")
     assert not killed["near"]["host"]
 
 
@@ -238,4 +239,4 @@ def test_each_file_of_another_host_names_its_own(tmp_path: Path) -> None:
         paths.append(tmp_path / f"{host}.log")
         paths[-1].write_text("\n".join([*lines, "Killed" if host == "gpu002" else "step 2"]))
     done = CliRunner().invoke(cli, ["explain", *map(str, paths), "--format", "json"])
-    assert json.loads(done.output)["failures"][0]["near"]["host"] == "gpu002"
+    assert failures(json.loads(done.output))[0]["near"]["host"] == "gpu002"

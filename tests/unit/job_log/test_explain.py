@@ -21,15 +21,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from collectors.wire import Object
-from fabmon.analysis.job_log.conclusions import located_failures
 from fabmon.analysis.job_log.log_times import LogTime, clock_of, find_time
 from fabmon.analysis.job_log.places import FabricPlaces, PlannedPlaces
 from fabmon.cli.main import cli
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.plan import End, PlannedCable, Topology
 from fabmon.history.history import History
-from fabmon.report.explain_records import ExplainRecord
-from fabmon.report.explanation import explain_record
+from fabmon.report.job_report import ExplainRecord
 from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
 from fabmon.session.file_kinds import is_prose, other_kind
@@ -40,6 +38,7 @@ from tests.goldens import check_golden
 from tests.tui.worlds import COLLISION
 from tests.unit.job_log.conftest import START_S
 from tests.unit.job_log.nccl_logs import Log, watchdog
+from tests.unit.job_log.observed import failures, record_of
 from tests.unit.recording.builders import write
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -80,16 +79,16 @@ def test_the_object_has_a_schema() -> None:
 def test_a_log_alone_is_enough(job: Path) -> None:
     found = explained(job)
     assert (found["ranks"], found["versions"], found["nccl_lines"]) == (4, ["2.30.7"], 31)
-    first = found["failures"][0]
+    first = failures(found)[0]
     assert (first["code"], first["vendor_error"], first["is_consequence"]) == (12, 129, False)
     assert (first["near"]["host"], first["near"]["ranks"]) == ("gpu002", [2])
     assert (first["far"]["host"], first["far"]["ranks"]) == ("gpu001", [1])
     assert (first["near"]["hcas"], first["far"]["hcas"]) == (["mlx5_0"], ["mlx5_2"])
-    assert first["near"]["leaf"] is None
+    assert "ports" not in first["at"][0]
     assert found["conclusions"][0].startswith(
         "rank 2 gpu002 mlx5_0 received nothing from rank 1 gpu001 mlx5_2: status 12"
     )
-    assert [each["is_consequence"] for each in found["failures"]] == [False, True, True]
+    assert [each["is_consequence"] for each in failures(found)] == [False, True, True]
 
 
 def test_a_retry_that_was_exceeded_is_named_before_a_call_that_failed(tmp_path: Path) -> None:
@@ -102,7 +101,7 @@ def test_a_retry_that_was_exceeded_is_named_before_a_call_that_failed(tmp_path: 
         log.completion(0, 3, 5),
     ]
     (tmp_path / "job.log").write_text("\n".join(lines))
-    codes = [each["code"] for each in explained(tmp_path / "job.log")["failures"]]
+    codes = [each.get("code") for each in failures(explained(tmp_path / "job.log"))]
     assert (codes[0], codes[-1], len(codes)) == (12, 5, 3)
 
 
@@ -159,9 +158,10 @@ def test_a_file_without_lines_of_nccl_says_so(tmp_path: Path) -> None:
 def test_leaf_and_port_from_a_topology_file(job: Path, tmp_path: Path) -> None:
     cables = tmp_path / "cables.csv"
     cables.write_text("gpu002,mlx5_0,leaf1,swp9\ngpu001,mlx5_2,leaf2,swp3\n")
-    first = explained(job, "--topology", cables)["failures"][0]
-    assert (first["near"]["leaf"], first["near"]["leaf_port"]) == ("leaf1", "swp9")
-    assert (first["far"]["leaf"], first["far"]["leaf_port"]) == ("leaf2", "swp3")
+    first = failures(explained(job, "--topology", cables))[0]
+    near, far = first["near"]["ports"][0], first["far"]["ports"][0]
+    assert (near["leaf"], near["leaf_port"]) == ("leaf1", "swp9")
+    assert (far["leaf"], far["leaf_port"]) == ("leaf2", "swp3")
 
 
 def test_addresses_of_a_hosts_file_and_leaves_of_a_plan() -> None:
@@ -186,8 +186,9 @@ def test_a_recording_shows_the_links_and_findings_of_that_time(
     path = tmp_path / "job.log"
     path.write_bytes(failed_job(Log("2.30.7", ("gpu006", "gpu002"), "2026-05-04 22:00:55")))
     found = explained(path, "--recording", recording)
-    first = found["failures"][0]
-    assert (first["near"]["port"], first["near"]["leaf"]) == ("gpu002/mlx5_0", "leaf1")
+    first = failures(found)[0]
+    (place,) = first["near"]["ports"]
+    assert (place["port"], place["leaf"]) == ("gpu002/mlx5_0", "leaf1")
     assert first["time"].startswith("2026-05-04T20:00:55")
     seen = found["wire"]
     assert "UTC+2 h: the only zone" in seen["clock"]
@@ -261,7 +262,7 @@ def test_times_that_are_not_in_the_recording(job: Path, tmp_path: Path, recordin
     path.write_bytes(b"\n".join(failed_job(Log("2.8.4")).splitlines()[:-6]))
     found = explained(path, "--recording", recording)
     assert "the log has no times" in found["wire"]["clock"]
-    assert found["failures"][0]["near"]["leaf"] == "leaf1"
+    assert failures(found)[0]["near"]["ports"][0]["leaf"] == "leaf1"
 
 
 def test_redacted_output_has_no_names(tmp_path: Path, recording: Path) -> None:
@@ -339,7 +340,7 @@ def test_nodes_are_asked_for_their_ports(job: Path, tmp_path: Path, recording: P
     hosts.write_text("thismachine via=local\ngpu002 address=127.0.0.1 port=1\n")
     found = explained(job, "--hosts", hosts)
     assert found["notes"] == ["1 of 2 nodes did not answer."]
-    assert found["failures"][0]["near"]["ranks"] == [2]
+    assert failures(found)[0]["near"]["ranks"] == [2]
     refused = run(job, "--hosts", hosts, "--recording", recording)
     assert "remove --hosts" in str(refused.exception)
 
@@ -393,11 +394,11 @@ def test_a_guessed_zone_makes_no_time_in_utc(job: Path, tmp_path: Path) -> None:
     )
     found = explained(job, "--recording", recording)
     assert "--tz says which" in found["wire"]["clock"]
-    assert found["failures"][0]["time"] is None
+    assert "time" not in failures(found)[0]
     text = run(job, "--recording", recording).output
     assert not re.search(r"\d\d:\d\d:\d\dZ +(gpu|rank)", text)
     sure = explained(job, "--recording", recording, "--tz", "UTC")
-    assert sure["failures"][0]["time"] is not None
+    assert "time" in failures(sure)[0]
 
 
 def test_advice_is_printed_once(job: Path) -> None:
@@ -549,7 +550,7 @@ def test_a_text_for_people_beside_logs_is_no_log(text: str, job: Path, tmp_path:
     assert str(error).startswith(f"{path}: no log, but a text for people")
     other.write_text("NIC statistics:\n     rx_packets: 12\n")
     alone, beside = explained(job), explained(job, path, other)
-    assert beside["failures"] == alone["failures"]
+    assert failures(beside) == failures(alone)
     assert beside["not_understood"] == alone["not_understood"]
     assert beside["notes"] == [
         f"no log, but a text for people, and not read: {path}",
@@ -581,7 +582,7 @@ def test_a_message_that_was_copied_alone_is_understood(tmp_path: Path) -> None:
         " kernels, subsequent GPU operations might run on corrupted/incomplete data. To avoid data"
         " inconsistency, we are taking the entire process down.\n"
     )
-    assert len(explained(path)["failures"]) == 1
+    assert len(failures(explained(path))) == 1
 
 
 @pytest.mark.parametrize(
@@ -670,8 +671,7 @@ def test_a_gid_of_another_host_than_the_log_says_is_a_contradiction_that_is_said
         path = tmp_path / "job.log"
         path.write_text("\n".join([*log.start(), log.completion(0, 3, 12)]))
         job_log = read_files([path]).log
-        failures = located_failures(job_log, two_hosts())
-        said = explain_record(job_log, [str(path)], failures, []).conclusions
+        said = record_of(job_log, two_hosts()).conclusions
         text = f"The log says {host}, but by GID ::ffff:10.1.0.1 it is gpu1.example.org r0"
         assert any(each.startswith(text) for each in said) is is_said
 

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from fabmon.analysis.flight_recorder.dumps import Dump, read_dump
 from fabmon.analysis.flight_recorder.plain_pickle import PickleError, plain_data
-from fabmon.analysis.flight_recorder.witness import Witness, witnesses
+from fabmon.analysis.job.dump_observations import dump_observations
+from fabmon.analysis.job.observation import USUAL, Observation
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.session.explain_run import ExplainOptions, explain
 from fabmon.session.session import Session
 from tests.unit.job_log.flight_recorder import SECOND_NS, Job
+from tests.unit.job_log.observed import ranks_of
 
 CASES = Path(__file__).parents[4] / "shared" / "cases" / "flight-recorder"
 WAITING: Mapping[str, object] = {"state": "started", "time_discovered_completed_ns": None}
@@ -32,14 +34,24 @@ ENQUEUED: Mapping[str, object] = {
 }
 
 
-def only(dumps: Sequence[Dump]) -> Witness:
+def wrong(dumps: Sequence[Dump]) -> list[Observation]:
+    """What is wrong, or not known."""
+    return [each for each in dump_observations(dumps) if each.weight != USUAL]
+
+
+def only(dumps: Sequence[Dump]) -> Observation:
     """The one thing that is wrong."""
-    (found,) = witnesses(dumps)
+    (found,) = wrong(dumps)
     return found
 
 
+def others_of(each: Observation) -> tuple[int, ...]:
+    """The ranks that those of an observation are compared with."""
+    return tuple(rank for end in each.others for rank in end.ranks)
+
+
 def test_of_ranks_that_enqueued_and_completed_the_same_nothing_is_wrong() -> None:
-    assert witnesses(Job().dumps()) == []
+    assert wrong(Job().dumps()) == []
 
 
 def test_a_rank_that_has_not_enqueued_what_others_wait_for_is_behind() -> None:
@@ -48,9 +60,13 @@ def test_a_rank_that_has_not_enqueued_what_others_wait_for_is_behind() -> None:
         job.set_last(rank, **WAITING)
     del job.entries[2][-1]
     found = only(job.dumps())
-    assert (found.kind, found.seq, found.ranks, found.others) == ("behind", 10, (2,), (0, 1, 3))
-    assert found.own is not None
-    assert found.own.place == "train.py:79"
+    assert (found.kind, found.seq, ranks_of(found), others_of(found)) == (
+        "behind",
+        10,
+        (2,),
+        (0, 1, 3),
+    )
+    assert (found.launched, found.expected, found.program) == (9, 10, "train.py:79")
 
 
 def test_a_rank_that_enqueued_nothing_in_a_group_is_behind() -> None:
@@ -59,20 +75,20 @@ def test_a_rank_that_enqueued_nothing_in_a_group_is_behind() -> None:
         job.set_last(rank, **WAITING)
     job.entries[3].clear()
     found = only(job.dumps())
-    assert (found.kind, found.ranks, found.own) == ("behind", (3,), None)
+    assert (found.kind, ranks_of(found), found.launched) == ("behind", (3,), 0)
 
 
 def test_a_dump_that_was_written_before_others_went_on_is_not_behind() -> None:
     """What they have completed, it took part in."""
     job = Job()
     del job.entries[2][5:]
-    assert witnesses(job.dumps()) == []
+    assert wrong(job.dumps()) == []
 
 
 def test_what_the_recorder_overwrote_is_not_missing() -> None:
     job = Job()
     del job.entries[1][:6]
-    assert witnesses(job.dumps()) == []
+    assert wrong(job.dumps()) == []
 
 
 def test_a_late_rank_is_known_by_its_own_clock() -> None:
@@ -82,7 +98,7 @@ def test_a_late_rank_is_known_by_its_own_clock() -> None:
     late_ns = job.entries[1][-1]["time_created_ns"] + 620 * SECOND_NS
     job.set_last(1, time_created_ns=late_ns)
     found = only(job.dumps())
-    assert (found.kind, found.ranks, found.others) == ("late", (1,), (0, 2, 3))
+    assert (found.kind, ranks_of(found), others_of(found)) == ("late", (1,), (0, 2, 3))
     assert found.late_s == pytest.approx(620)
 
 
@@ -114,7 +130,7 @@ def test_groups_of_one_description_are_told_apart() -> None:
         entries[-1].update(WAITING)
         content = {**content, "pg_config": {name: config}, "entries": entries}
         dumps.append(read_dump(pickle.dumps(content), f"rank_{rank}"))
-    assert [(each.kind, each.seq, each.ranks) for each in witnesses(dumps)] == [
+    assert [(each.kind, each.seq, ranks_of(each)) for each in wrong(dumps)] == [
         ("runs", 5, (0, 1)),
         ("runs", 8, (2, 3)),
     ]
@@ -152,20 +168,20 @@ def test_of_two_ranks_the_late_one_is_known() -> None:
     for rank in range(2):
         job.set_last(rank, **WAITING)
     job.set_last(1, time_created_ns=job.entries[1][-1]["time_created_ns"] + 700 * SECOND_NS)
-    assert only(job.dumps()).ranks == (1,)
+    assert ranks_of(only(job.dumps())) == (1,)
 
 
 def test_a_delay_that_the_collective_survived_is_not_wrong() -> None:
     job = Job()
     job.set_last(1, time_created_ns=job.entries[1][-1]["time_created_ns"] + 20 * SECOND_NS)
-    assert witnesses(job.dumps()) == []
+    assert wrong(job.dumps()) == []
 
 
 def test_a_rank_that_enqueued_another_collective_differs() -> None:
     job = Job()
     job.entries[3][4]["profiling_name"] = "nccl:broadcast"
     found = only(job.dumps())
-    assert (found.kind, found.seq, found.ranks) == ("differs", 5, (3,))
+    assert (found.kind, found.seq, ranks_of(found)) == ("differs", 5, (3,))
 
 
 def test_a_rank_that_reduces_another_size_differs_and_one_that_sends_another_does_not() -> None:
@@ -174,7 +190,7 @@ def test_a_rank_that_reduces_another_size_differs_and_one_that_sends_another_doe
     assert only(job.dumps()).kind == "differs"
     for own in job.entries.values():
         own[4]["profiling_name"] = "nccl:all_to_all"
-    assert witnesses(job.dumps()) == []
+    assert wrong(job.dumps()) == []
 
 
 def test_a_rank_that_has_enqueued_and_not_begun_what_others_run() -> None:
@@ -182,15 +198,16 @@ def test_a_rank_that_has_enqueued_and_not_begun_what_others_run() -> None:
     for rank in (0, 1, 3):
         job.set_last(rank, **WAITING)
     job.set_last(2, **ENQUEUED)
-    assert (only(job.dumps()).kind, only(job.dumps()).ranks) == ("not_started", (2,))
+    assert (only(job.dumps()).kind, ranks_of(only(job.dumps()))) == ("not_started", (2,))
 
 
 def test_a_collective_that_all_run_with_the_members_that_left_no_dump() -> None:
     job = Job()
     for rank in range(4):
         job.set_last(rank, **WAITING)
-    found = only(job.dumps(but=[1]))
-    assert (found.kind, found.ranks, found.no_dump) == ("runs", (0, 2, 3), (1,))
+    runs, no_dump = dump_observations(job.dumps(but=[1]))
+    assert (runs.kind, ranks_of(runs)) == ("runs", (0, 2, 3))
+    assert (no_dump.kind, ranks_of(no_dump)) == ("no_dump", (1,))
 
 
 def test_json_has_the_same_as_a_pickle() -> None:
@@ -225,7 +242,7 @@ def test_a_damaged_dump_costs_itself(tmp_path: Path) -> None:
     assert [each.rank for each in record.dumps] == [0, 1, 2, 3]
     assert record.result == "not_understood"
     first, second = record.conclusions
-    assert first.endswith("than the others. No dump of rank 3 was read.")
+    assert first.endswith("than the others.")
     assert second == f"{tmp_path}/rank_3: a dump that cannot be read: a truncated pickle."
 
 
@@ -237,11 +254,11 @@ def test_where_no_dump_can_be_read_nothing_is_said(tmp_path: Path) -> None:
 
 def test_a_member_without_a_dump_is_suspected_where_nothing_says_that_all_completed() -> None:
     job = Job()
-    assert witnesses(job.dumps(but=[2])) == []
+    assert wrong(job.dumps(but=[2])) == []
     for rank in range(4):
         job.set_last(rank, **ENQUEUED)
     found = only(job.dumps(but=[2]))
-    assert (found.kind, found.ranks, found.others) == ("no_dump", (2,), (0, 1, 3))
+    assert (found.kind, ranks_of(found), others_of(found)) == ("no_dump", (2,), (0, 1, 3))
 
 
 def test_several_dumps_of_one_rank_are_said(tmp_path: Path) -> None:
@@ -262,8 +279,8 @@ def test_with_redact_the_program_is_not_named(tmp_path: Path) -> None:
     logs = tuple(sorted(tmp_path.iterdir()))
     plain = explain(session(), ExplainOptions(logs=logs))
     redacted = explain(session(), ExplainOptions(logs=logs, redact=True))
-    assert plain.collectives[0].place == "train.py:80"
-    assert redacted.collectives[0].place is None
+    assert plain.observations[0].program == "train.py:80"
+    assert redacted.observations[0].program == ""
     assert redacted.dumps[0].source == "log 1"
 
 

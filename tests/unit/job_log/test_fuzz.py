@@ -12,15 +12,14 @@ import msgspec
 import pytest
 
 from fabmon.analysis.flight_recorder.dumps import read_dump
-from fabmon.analysis.job_log.conclusions import located_failures, stuck_collectives
 from fabmon.analysis.job_log.job_log import JobLog
-from fabmon.analysis.job_log.places import AllPlaces
-from fabmon.report.explain_table import explain_table
-from fabmon.report.explanation import explain_record
+from fabmon.report.job_report import explain_record
+from fabmon.report.job_table import job_table
 from fabmon.session.log_files import whole_lines
 from tests.fuzzing import PATIENCE_S, changed, try_cases
 from tests.unit.job_log.flight_recorder import Job
 from tests.unit.job_log.generated_logs import PREFIXES, failed_jobs, healthy_job
+from tests.unit.job_log.observed import record_of
 
 CORPUS = Path(__file__).parent / "corpus"
 MOST_BYTES = 300_000
@@ -83,12 +82,9 @@ def test_a_damaged_log_is_read_in_bounded_time() -> None:
         log = JobLog()
         for block in whole_lines(iter((data[: len(data) // 2], data[len(data) // 2 :]))):
             log.accept(block, "job.log")
-        places = AllPlaces(())
-        record = explain_record(
-            log, ["job.log"], located_failures(log, places), stuck_collectives(log)
-        )
+        record = record_of(log)
         msgspec.json.encode(record)
-        assert all(line.isprintable() for line in explain_table(record).splitlines())
+        assert all(line.isprintable() for line in job_table(record).splitlines())
 
     try_cases(attempt, share=1 / 4)
 
@@ -103,6 +99,6 @@ def test_damaged_dumps_are_compared_or_refused() -> None:
             data = write(job.content(rank))
             data = changed(data if isinstance(data, bytes) else data.encode(), chance)
             dumps.append(read_dump(data, f"rank_{rank}"))
-        explain_table(explain_record(JobLog(), [], [], [], dumps=dumps))
+        job_table(explain_record(JobLog(), [], [], dumps=dumps))
 
     try_cases(attempt, 1 / 32)

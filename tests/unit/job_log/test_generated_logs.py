@@ -7,11 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fabmon.analysis.job_log.conclusions import located_failures, stuck_collectives
 from fabmon.analysis.job_log.job_log import JobLog
-from fabmon.analysis.job_log.places import AllPlaces
-from fabmon.report.explain_records import ExplainRecord
-from fabmon.report.explanation import explain_record
+from fabmon.report.job_report import ExplainRecord
 from tests.unit.job_log.generated_logs import (
     PREFIXES,
     FailedJob,
@@ -19,6 +16,7 @@ from tests.unit.job_log.generated_logs import (
     healthy_job,
     mutated,
 )
+from tests.unit.job_log.observed import record_of
 
 NO_FAILURE = "No failure"
 LOGS = 200
@@ -29,9 +27,7 @@ MUTATIONS = 12
 def read(lines: Sequence[str]) -> tuple[JobLog, ExplainRecord]:
     log = JobLog()
     log.accept("\n".join(lines).encode(), "job.log")
-    places = AllPlaces(())
-    stuck = stuck_collectives(log)
-    return log, explain_record(log, ["job.log"], located_failures(log, places), stuck)
+    return log, record_of(log)
 
 
 def says_no_failure(record: ExplainRecord) -> bool:
@@ -40,8 +36,7 @@ def says_no_failure(record: ExplainRecord) -> bool:
 
 def classes(log: JobLog, record: ExplainRecord) -> set[str]:
     """The classes of failure that a log was read as."""
-    found = {each.kind for each in record.failures}
-    found |= {"timeout"} if record.timeouts else set()
+    found = {each.kind for each in record.observations}
     found |= {"signal"} if log.signals else set()
     found |= {"wrong"} if any(each.wrong for each in record.tests) else set()
     slow = ("over TCP", "GPUDirect RDMA")

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fabmon.analysis.job.log_failures import failures_of as found_failures
+from fabmon.analysis.job.log_failures import shared_end
+from fabmon.analysis.job.log_observations import log_observations
+from fabmon.analysis.job.observation import Observation
 from fabmon.analysis.job_log import job_log
-from fabmon.analysis.job_log.conclusions import (
-    LocatedFailure,
-    located_failures,
-    shared_end,
-    stuck_collectives,
-)
 from fabmon.analysis.job_log.events import (
     Channel,
     Communicator,
@@ -25,7 +23,6 @@ from fabmon.analysis.job_log.events import (
 )
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_lines import parse_line
-from fabmon.analysis.job_log.places import AllPlaces
 from fabmon.analysis.job_log.status_codes import (
     STATUS,
     event_meaning,
@@ -33,12 +30,11 @@ from fabmon.analysis.job_log.status_codes import (
     order_of,
     status_meaning,
 )
-from fabmon.report.explain_table import explain_table
-from fabmon.report.explanation import explain_record
+from fabmon.report.job_table import job_table
 from tests.unit.job_log.nccl_logs import VERSIONS, Log, gid, notified, watchdog
+from tests.unit.job_log.observed import NOWHERE, ranks_of, record_of
 
 SHARED = Path(__file__).parents[4] / "shared"
-NOWHERE = AllPlaces(())
 
 
 def read(lines: Sequence[str]) -> JobLog:
@@ -47,8 +43,12 @@ def read(lines: Sequence[str]) -> JobLog:
     return log
 
 
-def failures_of(lines: Sequence[str]) -> list[LocatedFailure]:
-    return located_failures(read(lines), NOWHERE)
+def failures_of(lines: Sequence[str]) -> list[Observation]:
+    return found_failures(read(lines), NOWHERE)
+
+
+def of_kinds(lines: Sequence[str], *kinds: str) -> list[Observation]:
+    return [each for each in log_observations(read(lines), NOWHERE) if each.kind in kinds]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -75,16 +75,15 @@ def test_a_healthy_job_has_its_ranks_hosts_and_hcas(version: str) -> None:
 def test_a_rank_that_receives_nothing_names_its_peer(version: str, gids: bool) -> None:
     log = Log(version)
     (found,) = failures_of([*log.start(), log.completion(2, 1, 12, gids=gids)])
-    event = found.seen.event
-    assert event.kind == "completion"
-    assert (event.code, event.vendor_error, event.side) == (12, 129, "recv")
-    assert (found.near.host, found.near.ranks, found.near.hcas) == ("gpu002", (2,), ("mlx5_0",))
-    assert found.far is not None
-    assert found.far.ranks == (1,)
+    assert found.kind == "completion"
+    assert (found.code, found.vendor_error, found.side) == (12, 129, "recv")
+    (near,), (far,) = found.at, found.others
+    assert (near.host, near.ranks, near.hcas) == ("gpu002", (2,), ("mlx5_0",))
+    assert far.ranks == (1,)
     has_peer = log.number > 8
-    assert found.far.address == ("10.0.0.1" if has_peer else "")
-    assert (found.far.host, found.far.hcas) == ("gpu001", ("mlx5_2",))
-    assert found.far.gid == (gid(1) if gids and has_peer else "")
+    assert far.address == ("10.0.0.1" if has_peer else "")
+    assert (far.host, far.hcas) == ("gpu001", ("mlx5_2",))
+    assert far.gid == (gid(1) if gids and has_peer else "")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -97,35 +96,34 @@ def test_the_cause_is_before_what_follows_from_it(version: str) -> None:
         log.completion(2, 1, 12),
         log.port_error(1),
     ]
-    kinds = [each.seen.event.kind for each in failures_of(lines)]
+    kinds = [each.kind for each in failures_of(lines)]
     assert kinds == ["device", "completion", "completion", "connection"]
     first = failures_of(lines)[0]
-    assert first.near.hcas == ("mlx5_2",)
-    statuses = [each.seen.event.code for each in failures_of(lines)[1:3]]
+    assert first.at[0].hcas == ("mlx5_2",)
+    statuses = [each.code for each in failures_of(lines)[1:3]]
     assert statuses == [12, 5]
-    assert failures_of(lines)[3].far.host == "gpu001"  # type: ignore[union-attr]
+    assert failures_of(lines)[3].others[0].host == "gpu001"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_receiver_that_is_not_ready_is_another_code(version: str) -> None:
     (found,) = failures_of([*Log(version).start(), Log(version).completion(0, 3, 13)])
-    assert found.seen.event.code == 13
+    assert found.code == 13
     assert "posted no receive" in status_meaning(13).text
-    assert found.far is not None
-    assert found.far.ranks == (3,)
+    assert found.others[0].ranks == (3,)
 
 
 def test_the_same_failure_many_times_is_one() -> None:
     log = Log("2.23.4")
     (found,) = failures_of([*log.start(), *[log.completion(2, 1, 12)] * 50])
-    assert found.seen.count == 50
+    assert found.times == 50
 
 
 def test_ranks_from_connections_where_the_log_has_no_communicators() -> None:
     log = Log("2.23.4")
     lines = [line for line in log.start() if " comm " not in line]
     (found,) = failures_of([*lines, log.completion(2, 1, 12)])
-    assert (found.near.ranks, found.far and found.far.ranks) == ((2,), (1,))
+    assert (found.at[0].ranks, found.others[0].ranks) == ((2,), (1,))
 
 
 def test_ranks_are_those_of_the_largest_communicator() -> None:
@@ -172,7 +170,7 @@ def test_a_transmit_queue_that_timed_out_is_the_nics_and_no_rank_is_late(cpu: st
         " timed out 5000 ms\n".encode(),
         "job.log",
     )
-    text = explain_table(explain_record(log, [], located_failures(log, AllPlaces([])), []))
+    text = job_table(record_of(log))
     assert "gpu005 eth4: transmit queue 5 timed out: the kernel gave up" in text
     assert "rank" not in text.splitlines()[2]
 
@@ -187,7 +185,7 @@ def test_an_event_that_is_not_known_is_quoted_as_printable_text() -> None:
 def test_labels_of_launchers_before_a_line(before: str, rank: int) -> None:
     log = Log("2.23.4")
     (found,) = failures_of([before + each for each in [*log.start(), log.completion(2, 1, 12)]])
-    assert (found.near.host, found.near.ranks) == ("gpu002", (rank,))
+    assert (found.at[0].host, found.at[0].ranks) == ("gpu002", (rank,))
 
 
 def test_many_failures_that_share_a_port() -> None:
@@ -205,18 +203,19 @@ def test_a_collective_that_timed_out_and_the_rank_that_had_not_enqueued_it() -> 
     lines = [*Log("2.23.4").start()]
     for rank in (0, 1, 3):
         lines += watchdog(rank, 2398459)
-    (stuck,) = stuck_collectives(read([*lines, notified(2, 2398458, 0)]))
-    assert (stuck.operation, stuck.seq, stuck.ranks) == ("ALLREDUCE", 2398459, (0, 1, 3))
-    assert stuck.late == ((2, 2398458),)
+    notified_too = [*lines, notified(2, 2398458, 0)]
+    stuck, late = of_kinds(notified_too, "timeout", "behind", "silent")
+    assert (stuck.operation, stuck.seq, ranks_of(stuck)) == ("ALLREDUCE", 2398459, (0, 1, 3))
+    assert (late.kind, ranks_of(late), late.launched) == ("behind", (2,), 2398458)
     assert stuck.limit_s == 1800
-    (stuck,) = stuck_collectives(read(lines))
-    assert (stuck.late, stuck.silent) == ((), (2,))
+    _, silent = of_kinds(lines, "timeout", "behind", "silent")
+    assert (silent.kind, ranks_of(silent)) == ("silent", (2,))
 
 
 def test_a_collective_that_all_ranks_have_enqueued() -> None:
     lines = [line for rank in range(4) for line in watchdog(rank, 7)]
-    (stuck,) = stuck_collectives(read([*Log("2.23.4").start(), *lines]))
-    assert (stuck.ranks, stuck.late, stuck.silent) == ((0, 1, 2, 3), (), ())
+    (stuck,) = of_kinds([*Log("2.23.4").start(), *lines], "timeout", "behind", "silent")
+    assert ranks_of(stuck) == (0, 1, 2, 3)
 
 
 def test_every_status_of_the_verbs_api_has_words_and_a_next_step() -> None:
@@ -287,10 +286,7 @@ def test_controls_of_a_log_are_quoted_as_question_marks_wherever_they_stand() ->
         b"  exitcode  : -9 (pid: 4301)\n",
         "job.log",
     )
-    record = explain_record(
-        log, ["job.log"], located_failures(log, NOWHERE), stuck_collectives(log)
-    )
-    table = explain_table(record)
+    table = job_table(record_of(log))
     assert "gpu??002" in table
     assert all(line.isprintable() for line in table.splitlines())
 
@@ -371,7 +367,7 @@ def test_a_line_of_another_process_is_not_of_the_rank_of_an_exception_before_it(
 def text_of(*lines: str) -> str:
     log = JobLog()
     log.accept("\n".join(lines).encode() + b"\n", "job.log")
-    return explain_table(explain_record(log, [], located_failures(log, AllPlaces([])), []))
+    return job_table(record_of(log))
 
 
 def test_a_timeout_is_said_before_that_pytorch_took_the_process_down() -> None:
@@ -385,8 +381,7 @@ def test_a_timeout_is_said_before_that_pytorch_took_the_process_down() -> None:
         " we are taking the entire process down.",
     ):
         log.accept(line.encode() + b"\n", "job.log")
-    located = located_failures(log, NOWHERE)
-    said = explain_record(log, [], located, stuck_collectives(log)).conclusions
+    said = record_of(log).conclusions
     assert said[0].startswith("Rank 3 timed out in ALLREDUCE 1523 after 10 min.")
     assert "give the logs of all ranks" in said[0]
     assert "first other error" not in " ".join(said)
@@ -446,9 +441,8 @@ def test_what_slurm_kills_after_it_ended_the_step_is_no_cause(name: str) -> None
     ended, first = ENDED_STEPS[name]
     log = JobLog()
     log.accept(f"{ended}\nsrun: error: gpu003: tasks 8-15: Killed\n".encode(), "job.log")
-    located = located_failures(log, AllPlaces([]))
-    assert located[0].near.host != "gpu003"
-    text = explain_table(explain_record(log, [], located, []))
+    assert found_failures(log, NOWHERE)[0].at[0].host != "gpu003"
+    text = job_table(record_of(log))
     assert first in text.splitlines()[2]
     assert "out of memory" not in text
     assert "not understood" not in text
@@ -467,9 +461,8 @@ def test_a_task_that_was_killed_before_the_step_ended_is_the_cause() -> None:
         b"srun: error: gpu004: task 20: Killed\n",
         "job.log",
     )
-    located = located_failures(log, AllPlaces([]))
-    causes = [each for each in located if not meaning_of(each.seen.event).is_consequence]
-    assert [each.near.host for each in causes] == ["gpu003"]
+    causes = [each for each in found_failures(log, NOWHERE) if each.weight == "wrong"]
+    assert [each.at[0].host for each in causes] == ["gpu003"]
 
 
 SHARED_MEMORY_LINES = (
@@ -540,6 +533,6 @@ def test_what_follows_from_a_full_shared_memory_blames_no_network() -> None:
     assert causes == ["shared memory"]
     first = min((found for _, _, found in log.failures), key=order_of)
     assert meaning_of(first).name == "shared memory"
-    text = explain_table(explain_record(log, [], located_failures(log, AllPlaces([])), []))
+    text = job_table(record_of(log))
     assert "gpu1: shared memory: " in text.splitlines()[2]
     assert "Neither the network nor a GPU" in text.splitlines()[2]

@@ -122,7 +122,7 @@ def test_a_result_that_the_rails_cannot_carry(rails: int, line_rate: str, known:
 def test_the_size_at_which_bandwidth_falls_off() -> None:
     text = output(340, slow={SIZES[-1]: 120.0}).encode()
     found = explained("-", stdin=text)
-    assert found["tests"][0]["falls"] == [SIZES[-1]]
+    assert [each["size"] for each in found["tests"][0]["falls"]] == [SIZES[-1]]
     assert "all_reduce falls off at 8.59 GB: 120 GB/s" in found["conclusions"][1]
     assert "--line-rate" in found["conclusions"][0]
 
@@ -147,8 +147,8 @@ def test_a_recording_has_the_rails_and_their_links(recording: Path) -> None:
     text = output(340, hosts=("gpu002", "gpu006"), stamp="2026-05-04 20:01:00").encode()
     found = explained("-", "--recording", recording, stdin=text)
     (test,) = found["tests"]
-    assert test["rails_known_from"] == "as the nodes report them"
-    assert test["line_rate_bps"] == 400e9
+    assert test["rails"]["source"] == "as the nodes report them"
+    assert test["rails"]["line_rate_bps"] == 400e9
     ports = {each["port"] for each in found["wire"]["ports"]}
     assert {"gpu002/mlx5_0", "gpu006/mlx5_3"} <= ports
     on_path = [each["subject"] for each in found["wire"]["findings"] if each["is_on_path"]]

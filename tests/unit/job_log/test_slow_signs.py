@@ -9,6 +9,7 @@ import pytest
 from fabmon.analysis.job_log.slow_signs import slow_signs
 from fabmon.session.log_files import read_files
 from tests.unit.job_log.nccl_logs import Log, watchdog
+from tests.unit.job_log.observed import is_failure
 from tests.unit.job_log.test_generated_logs import read
 
 LOG = Log("2.23.4")
@@ -101,15 +102,15 @@ def test_the_last_attempt_to_connect_is_a_failure(line: str) -> None:
     """NCCL 2.23 and PyTorch give up with the words that they write for each attempt."""
     record = read([*LOG.start(), line])[1]
     assert record.result == "wrong"
-    (failure,) = record.failures
-    assert (failure.kind, failure.far and failure.far.address) == ("connection", "10.0.0.2")
+    (failure,) = filter(is_failure, record.observations)
+    assert (failure.kind, failure.others[0].address) == ("connection", "10.0.0.2")
     assert "tried again" not in " ".join(record.conclusions)
 
 
 def test_an_empty_host_name_is_not_replaced_by_a_process() -> None:
     line = LOG.completion(2, 1, 12).replace("gpu002", "", 1)
-    (failure,) = read([line])[1].failures
-    assert (failure.near.host, failure.near.hcas) == (None, ["mlx5_0"])
+    (failure,) = filter(is_failure, read([line])[1].observations)
+    assert (failure.at[0].host, failure.at[0].hcas) == ("", ("mlx5_0",))
 
 
 def test_a_long_line_is_read_to_its_end(tmp_path: Path) -> None:
@@ -129,5 +130,5 @@ def test_an_exception_whose_ends_of_lines_are_escaped() -> None:
         " network error, NCCL version 2.21.5\\nLast error:\\nNET/IB : Got completion from peer"
         ' 10.0.3.21<45782> with status=12 opcode=0 len=0 vendor err 129 (Send)"}'
     )
-    (failure,) = read([text])[1].failures
+    (failure,) = filter(is_failure, read([text])[1].observations)
     assert (failure.kind, failure.code) == ("completion", 12)

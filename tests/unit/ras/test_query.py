@@ -213,7 +213,7 @@ def test_the_answer_is_saved_and_compared(tmp_path: Path) -> None:
     with RasServer(EQUAL) as server:
         assert answer(server, "--save", first)["movement"] == "unknown"
         found = answer(server, first)
-        assert (found["movement"], found["needs_action"]) == ("frozen", True)
+        assert (found["movement"], found["result"]) == ("frozen", "wrong")
         assert ask(server, first).exit_code == 5
         refused = ask(server, "--save", first)
     assert "exists already" in str(refused.exception)

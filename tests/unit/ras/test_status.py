@@ -13,27 +13,32 @@ import pytest
 from click.testing import CliRunner, Result
 
 from collectors.wire import Object
+from fabmon.analysis.job.conclusions import conclusions
+from fabmon.analysis.job.observation import Location, Observation
+from fabmon.analysis.job.rank_places import RankPlaces
+from fabmon.analysis.job.status_observations import movement, status_observations
 from fabmon.analysis.job.wire import Extent, PortLoad, Wire, WireState, wire_state
-from fabmon.analysis.job_log.places import FabricPlaces
+from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Place
 from fabmon.analysis.nccl_ras.job_status import (
+    Communicator,
+    CountGroup,
     JobStatus,
     Member,
+    MissingProcess,
     Movement,
     RasError,
-    late_groups,
-    movement,
 )
 from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.cli.main import cli
 from fabmon.fabric.model import Host
 from fabmon.history.history import History
+from fabmon.report.job_report import RasRecord
 from fabmon.report.output import json_schema
-from fabmon.report.ras_conclusions import conclusions
-from fabmon.report.ras_records import LateRecord, MissingProcessRecord, RankRecord, RasRecord
 from fabmon.session.errors import UsageError
 from tests.builders import hello, port, tick, up
 from tests.goldens import check_golden
 from tests.unit.job_log.nccl_logs import Log
+from tests.unit.job_log.observed import of_kind, ranks_of
 from tests.unit.ras import ras_texts
 from tests.unit.ras.ras_server import missing, rank, status
 
@@ -44,6 +49,15 @@ CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "nccl-ras"
 
 def of_text(text: str) -> JobStatus:
     return parse_status(text.encode())
+
+
+def observed(status: JobStatus) -> list[Observation]:
+    places = RankPlaces(AllPlaces(()))
+    return status_observations(status, Movement.UNKNOWN, places.locate)
+
+
+def late_in(status: JobStatus) -> list[Observation]:
+    return [each for each in observed(status) if each.kind == "behind"]
 
 
 def run(*arguments: object) -> Result:
@@ -80,7 +94,7 @@ def test_a_job_without_a_difference() -> None:
     found = of_text(ras_texts.OK)
     assert (found.version, found.nodes, found.processes, found.gpus) == ("2.29.3", 4, 32, 32)
     assert (found.communicator_count, found.collection_s, found.is_complete) == (8, 2.05, True)
-    assert not late_groups(found)
+    assert not late_in(found)
     uneven = of_text(ras_texts.UNEVEN)
     assert (uneven.nodes, uneven.processes, uneven.gpus) == (4, 31, 31)
 
@@ -105,13 +119,14 @@ def test_a_dead_process_with_two_gpus() -> None:
 
 
 def test_ranks_that_are_late_in_the_text() -> None:
-    (only,) = late_groups(of_text(ras_texts.MISMATCH_2_24))
+    (only,) = late_in(of_text(ras_texts.MISMATCH_2_24))
     assert (only.operation, only.launched, only.expected) == ("collective", 6649, 6650)
-    assert only.members == (Member(7, "172.16.64.210", 483079, 7),)
-    worst, other = late_groups(of_text(ras_texts.MISMATCH_2_26))
-    assert (worst.operation, worst.behind, worst.members[0].rank) == ("AllReduce", 9, 3)
-    assert other.size == 30
-    assert {each.rank for each in other.members} == set(range(32)) - {12, 13}
+    assert only.at == (Location(ranks=(7,), host="172.16.64.210", pid=483079, gpus=(7,)),)
+    worst, other = late_in(of_text(ras_texts.MISMATCH_2_26))
+    assert (worst.operation, worst.at[0].ranks) == ("AllReduce", (3,))
+    assert (worst.expected or 0) - (worst.launched or 0) == 9
+    assert other.count == 30
+    assert set(ranks_of(other)) == set(range(32)) - {12, 13}
 
 
 def test_errors_and_states_of_ranks() -> None:
@@ -137,8 +152,8 @@ def test_json_has_all_ranks() -> None:
             [missing(4, "10.0.0.3", dead=True), missing(5, "10.0.0.3", dead=False)],
         )
     )
-    (only,) = late_groups(found)
-    assert (only.operation, [each.rank for each in only.members]) == ("AllReduce", [1])
+    (only,) = late_in(found)
+    assert (only.operation, ranks_of(only)) == ("AllReduce", (1,))
     (communicator,) = found.communicators
     assert {each.state for each in communicator.states} == {
         "RUNNING",
@@ -191,7 +206,7 @@ def test_garbage_never_fails(seed: int) -> None:
             found = parse_status(bytes(content))
         except RasError:
             continue
-        late_groups(found)
+        late_in(found)
         movement(found, found)
 
 
@@ -214,8 +229,8 @@ def test_samples_of_the_user_guide() -> None:
     refused = {path.name for path in CAPTURES.glob("sample-*")} - set(found)
     # Those of the monitor mode.
     assert refused == {"sample-08.txt", "sample-09.txt", "sample-10.json"}
-    (late,) = late_groups(found["sample-03.txt"])
-    assert [each.rank for each in late.members] == [0, 2, 3, 4, 5, 7]
+    (late,) = late_in(found["sample-03.txt"])
+    assert ranks_of(late) == (0, 2, 3, 4, 5, 7)
     assert found["sample-06.txt"].communicators[0].missing[0].state == "dead"
     assert found["sample-07.json"].communicators[0].missing[0].member.rank == 1
 
@@ -267,35 +282,26 @@ def test_the_state_of_the_wire(loads: list[PortLoad], state: WireState) -> None:
     assert wire_state(loads)[0] is state
 
 
-def test_processes_without_a_sentence_are_counted() -> None:
-    gone = [
-        MissingProcessRecord(host=f"gpu{n:03}", pid=n, gpus=[0], is_dead=True) for n in range(7)
-    ]
-    found = list(conclusions(gone, [], [], [], Movement.UNKNOWN, None))
-    assert found[4] == "And 3 processes more dead or without an answer: --format json."
-
-
-def rank_record(nic: str = "gpu001/mlx5_3") -> RankRecord:
-    return RankRecord(
-        rank=7, host="gpu001", pid=9, gpu=3, nics=[nic], links=[], name="rank 7 (gpu001, GPU 3)"
-    )
+def test_what_has_no_sentence_is_counted() -> None:
+    gone = tuple(MissingProcess(f"gpu{n:03}", n, (0,), is_dead=True) for n in range(7))
+    seen = observed(JobStatus(missing=gone))
+    found = list(conclusions(seen, None))
+    assert found[0] == "Process 0 on gpu000 (GPU 0) is dead."
+    assert found[4] == "And 3 more of this kind: --format json."
 
 
 def sentence(moved: Movement, wire: PortLoad | None, *, late_by: int = 0) -> str:
-    late = [
-        LateRecord(
-            communicator="#0-0",
-            operation="AllReduce",
-            launched=41 - late_by,
-            expected=41,
-            count=1,
-            ranks=[rank_record()],
-        )
-    ]
+    place = Place("gpu001", "gpu001/mlx5_3", "gpu001 r3")
+    counts = [CountGroup("AllReduce", 41, 7)]
+    if late_by:
+        counts.append(CountGroup("AllReduce", 41 - late_by, 1, (Member(7, "gpu001", 9, 3),)))
+    communicator = Communicator(name="#0-0", hash="", counts=tuple(counts))
+    status = JobStatus(communicators=(communicator,))
+    locate = lambda member: Location(ranks=(member.rank,), host="gpu001", ports=(place,))  # noqa: E731
     given = None
     if wire is not None:
         given = Wire(clock="", state=wire_state([wire])[0], port_count=1, ports=[wire])
-    return next(iter(conclusions([], [], late if late_by else [], [], moved, given)))
+    return next(iter(conclusions(status_observations(status, moved, locate), given)))
 
 
 @pytest.mark.parametrize(
@@ -314,10 +320,10 @@ def sentence(moved: Movement, wire: PortLoad | None, *, late_by: int = 0) -> str
         (Movement.UNKNOWN, 0, None, "ask again later"),
         (Movement.FROZEN, 1, load(0.0), "the network is not the reason"),
         (Movement.FROZEN, 1, load(0.3, paused=0.6), "look at that link first"),
-        (Movement.FROZEN, 1, None, "the others wait for it"),
+        (Movement.FROZEN, 1, None, "The others wait for it"),
         (Movement.MOVING, 1, load(0.0), "a small difference is usual"),
         (Movement.UNKNOWN, 1, load(0.9), "A running job shows such a difference too"),
-        (Movement.UNKNOWN, 5, None, "the others wait for it"),
+        (Movement.UNKNOWN, 5, None, "The others wait for it"),
     ],
 )
 def test_counts_and_the_wire_in_one_sentence(
@@ -356,19 +362,19 @@ def test_one_answer_given_twice_freezes_no_count(tmp_path: Path) -> None:
 
 def test_a_text_whose_ranks_are_equal_asks_for_no_second_text(tmp_path: Path) -> None:
     """It has no counts: the advice to ask again led nowhere."""
-    (said,) = conclusions([], [], [], [], Movement.UNKNOWN, None, has_counts=False)
+    (said,) = conclusions(observed(JobStatus()), None)
     assert "ask again" not in said
     assert "ncclras -f json" in said
 
 
 def test_the_node_nics_and_links_of_a_late_rank(tmp_path: Path, recording: Path) -> None:
     found = reported(*two_answers(tmp_path, late=10), "--recording", recording)
-    (late,) = found["late"]
-    (only,) = late["ranks"]
-    assert (only["rank"], only["host"], only["gpu"]) == (10, "gpu002", 2)
-    assert "gpu002/mlx5_0" in only["nics"]
-    assert all(link.startswith("leaf1 ") for link in only["links"])
-    assert found["needs_action"]
+    (late,) = of_kind(found, "behind")
+    (only,) = late["at"]
+    assert (only["ranks"], only["host"], only["gpus"]) == ([10], "gpu002", [2])
+    assert "gpu002/mlx5_0" in [each["port"] for each in only["ports"]]
+    assert {each["leaf"] for each in only["ports"]} == {"leaf1"}
+    assert found["result"] == "wrong"
 
 
 def test_the_hca_of_a_rank_from_its_log(tmp_path: Path, recording: Path) -> None:
@@ -377,10 +383,10 @@ def test_the_hca_of_a_rank_from_its_log(tmp_path: Path, recording: Path) -> None
     ranks = [rank(0, "gpu006", 41), rank(1, "gpu006", 41), rank(2, "gpu002", 40)]
     answer = saved(tmp_path / "a.json", status(ranks))
     found = reported(answer, "--log", path, "--recording", recording)
-    (only,) = found["late"][0]["ranks"]
-    assert only["nics"] == ["gpu002/mlx5_0"]
-    assert "gpu002" in only["name"]
-    assert "leaf1" in only["name"]
+    (only,) = of_kind(found, "behind")[0]["at"]
+    assert [each["port"] for each in only["ports"]] == ["gpu002/mlx5_0"]
+    assert only["ports"][0]["leaf"] == "leaf1"
+    assert found["conclusions"][0].startswith("Rank 2 (gpu002 r0 at leaf1 dn9) has launched")
 
 
 def test_answers_whose_time_the_recording_does_not_have(tmp_path: Path, recording: Path) -> None:
@@ -425,8 +431,9 @@ def test_a_topology_and_a_hosts_file(tmp_path: Path) -> None:
     lines = saved(tmp_path / "job.log", "\n".join(log.start()).encode())
     answer = saved(tmp_path / "a.json", status([rank(0, "x", 9), rank(2, "127.0.0.1", 1)]))
     found = reported(answer, "--hosts", hosts, "--topology", cables, "--log", lines)
-    (only,) = found["late"][0]["ranks"]
-    assert (only["host"], only["links"]) == ("gpu002", ["leaf1 swp9"])
+    (only,) = of_kind(found, "behind")[0]["at"]
+    (place,) = only["ports"]
+    assert (only["host"], place["leaf"], place["leaf_port"]) == ("gpu002", "leaf1", "swp9")
     assert found["notes"] == ["1 of 1 nodes did not answer."]
 
 
