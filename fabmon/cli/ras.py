@@ -95,6 +95,7 @@ def ras(
     compared with the one before. Exit status 5: a rank is dead, does not answer or has failed, or
     nothing moves.
     """
+    from fabmon.analysis.job.observation import WRONG
     from fabmon.report.job_table import job_table
     from fabmon.session.printing import log_to_stderr, print_report
     from fabmon.session.ras_run import RasOptions, RasUnreachable
@@ -104,9 +105,9 @@ def ras(
     log_to_stderr()
     options = RasOptions(**given, zone=zone)
     try:
-        record, code = ask_ras(session, options)
+        record = ask_ras(session, options)
     except RasUnreachable as error:
         say(str(error))
         sys.exit(Exit.NO_NODE)
     print_report(style, record, job_table)
-    sys.exit(code)
+    sys.exit(Exit.FIX_NEEDED if record.result == WRONG else Exit.OK)

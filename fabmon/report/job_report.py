@@ -15,23 +15,26 @@ from fabmon.analysis.job.dump_observations import dump_observations
 from fabmon.analysis.job.observation import (
     NOT_UNDERSTOOD,
     OK,
-    RETRIED,
-    USUAL,
     WRONG,
+    Kind,
     Observation,
+    Weight,
     result_of,
 )
-from fabmon.analysis.job.rank_places import RankPlaces
-from fabmon.analysis.job.status_observations import movement, status_observations
+from fabmon.analysis.job.status_observations import RankPlaces, movement, status_observations
 from fabmon.analysis.job.wire import Wire
 from fabmon.analysis.job_log.job_log import JobLog
-from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, Rails, benchmark_result
+from fabmon.analysis.job_log.nccl_tests import (
+    BenchmarkResult,
+    Rails,
+    benchmark_result,
+    benchmark_sentences,
+)
 from fabmon.analysis.nccl_ras.job_status import JobStatus
 from fabmon.fabric.name_forms import NAME_FORMS
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.wire.messages import clean
 from fabmon.fabric.wording import name_list, plural
-from fabmon.report.benchmark_sentences import benchmark_sentences
 
 _MOST_QUOTED = 160
 
@@ -135,7 +138,7 @@ def explain_record(
     if of_log == OK and log.unread_lines:
         of_log = NOT_UNDERSTOOD
     of_dumps = dump_observations(dumps)
-    is_first = any(each.weight != USUAL for each in of_dumps)
+    is_first = any(each.weight != Weight.USUAL for each in of_dumps)
     every = [*of_dumps, *observations] if is_first else [*observations, *of_dumps]
     results = (of_log, result_of(of_dumps))
     return ExplainRecord(
@@ -148,10 +151,10 @@ def explain_record(
         ranks=_ranks(log),
         result=next((each for each in (WRONG, NOT_UNDERSTOOD) if each in results), OK),
         conclusions=[
-            *conclusions([each for each in every if each.kind != RETRIED], wire),
+            *conclusions([each for each in every if each.kind != Kind.RETRIED], wire),
             *(sentence for test in tests for sentence in benchmark_sentences(test)),
             *_reading(log, of_log),
-            *(each.text for each in every if each.kind == RETRIED),
+            *(each.text for each in every if each.kind == Kind.RETRIED),
         ],
         observations=every,
         hosts=_hosts(log),
@@ -223,7 +226,7 @@ def ras_record(
 ) -> RasRecord:
     """An answer as a record; `before` is an earlier answer of the same job."""
     moved = movement(before, status)
-    observations = status_observations(status, moved, places.locate)
+    observations = status_observations(status, moved, places)
     return RasRecord(
         source=source,
         asked_at=asked_at,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
-from fabmon.analysis.job.observation import CONSEQUENCE, Location, Observation, rank_list
+from fabmon.analysis.job.observation import Location, Observation, Weight, rank_list
 from fabmon.analysis.job.wire import Extent, FindingAtTime, PortLoad, Wire
 from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, BenchmarkRow
 from fabmon.fabric.hosts.nodesets import fold
@@ -126,7 +126,7 @@ def _seen_lines(seen: Sequence[Observation], conclusions: Sequence[str]) -> Iter
 def _rows(each: Observation) -> Iterator[tuple[str, ...]]:
     at = f"{each.time:%m-%d %H:%M:%SZ}" if each.time is not None else each.log_time or ABSENT
     start = (
-        f"{each.what}{' (consequence)' if each.weight == CONSEQUENCE else ''}",
+        f"{each.what}{' (consequence)' if each.weight == Weight.CONSEQUENCE else ''}",
         str(each.times) if each.times > 1 else "",
         at,
         each.group or ABSENT,

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from fabmon.analysis.flight_recorder.dumps import without_places
 from fabmon.analysis.job.log_observations import log_observations
-from fabmon.analysis.job.observation import Observation
+from fabmon.analysis.job.observation import Kind, Observation
 from fabmon.analysis.job.wire import Wire
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_times import Clock, LogTime, clock_of
 from fabmon.analysis.job_log.nccl_tests import Rails
-from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
-from fabmon.fabric.model import Host
 from fabmon.fabric.pseudonyms import without_domain
 from fabmon.fabric.redaction import Redactor
 from fabmon.fabric.time_wording import date_time, duration
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.job_report import ExplainRecord, explain_record, redacted
 from fabmon.session.errors import UsageError
-from fabmon.session.job_places import live_places
-from fabmon.session.log_files import JobFiles, log_name, read_files
+from fabmon.session.log_files import log_name, read_files
+from fabmon.session.node_queries import live_places, named_hosts
 from fabmon.session.played_part import play_part
 from fabmon.session.replay_run import open_recordings
 from fabmon.session.session import Session
@@ -74,26 +72,18 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
             or f"{names}: no line of NCCL, of PyTorch's NCCL or of nccl-tests: was it written with"
             " NCCL_DEBUG=WARN or INFO?"
         )
+    wire = None
     if options.recordings:
         with open_recordings(options.recordings) as timeline:
-            return _recorded(session, timeline, options, files)
-    hosts = _named_hosts(options.hosts, options.nodesets)
-    places, rates = live_places(session, hosts, options.duration_s, notes)
-    seen = log_observations(log, places)
-    return _record(options, files, seen, None, rates, Redactor(hosts))
-
-
-def _record(
-    options: ExplainOptions,
-    files: JobFiles,
-    seen: Sequence[Observation],
-    wire: Wire | None,
-    rates: dict[str, list[float]],
-    redactor: Redactor,
-) -> ExplainRecord:
-    log, sources = files.log, [log_name(path) for path in options.logs]
-    rails = _rails(log, options, rates)
-    record = explain_record(log, sources, seen, wire, files.notes, rails, files.dumps)
+            redactor = Redactor(timeline.hosts)
+            seen, wire, rates = _recorded(session, timeline, log, options.zone, redactor)
+    else:
+        hosts = named_hosts(options.hosts, options.nodesets)
+        redactor = Redactor(hosts)
+        places, rates = live_places(session, hosts, options.duration_s, notes)
+        seen = log_observations(log, places)
+    sources = [log_name(path) for path in options.logs]
+    record = explain_record(log, sources, seen, wire, notes, _rails(log, options, rates), dumps)
     return redacted(record, redactor, log) if options.redact else record
 
 
@@ -112,25 +102,18 @@ def _rails(log: JobLog, options: ExplainOptions, rates: dict[str, list[float]]) 
     return Rails(count, median(listed), "as the nodes report them")
 
 
-def _named_hosts(path: Path | None, nodesets: Sequence[str]) -> list[Host]:
-    """The nodes of --hosts and --host; none without them. Raises UsageError."""
-    try:
-        return [
-            *(read(path) if path is not None else ()),
-            *(from_nodesets(list(nodesets)) if nodesets else ()),
-        ]
-    except HostsFileError as error:
-        raise UsageError(str(error)) from None
-
-
 def _recorded(
-    session: Session, timeline: Timeline, options: ExplainOptions, files: JobFiles
-) -> ExplainRecord:
-    """The record, with what a recording shows at the time of the failures."""
-    log, redactor = files.log, Redactor(timeline.hosts)
+    session: Session,
+    timeline: Timeline,
+    log: JobLog,
+    zone: datetime.tzinfo | None,
+    redactor: Redactor,
+) -> tuple[list[Observation], Wire, dict[str, list[float]]]:
+    """What the log says, what a recording shows at the time of its failures, and the line rates of
+    each host's rails."""
     start_ns, until_ns = timeline.start_ns, timeline.until_ns
-    times = list(_times(log))[:_MOST_TIMES]
-    clock = clock_of(times, start_ns, until_ns, options.zone) if times else None
+    times = _times(log)
+    clock = clock_of(times, start_ns, until_ns, zone) if times else None
     window = None if clock is None else _window(log, clock, start_ns, until_ns)
     looked_at = window or (max(start_ns, until_ns - 1), until_ns)
     played = play_part(session, timeline, *looked_at, redactor)
@@ -145,23 +128,21 @@ def _recorded(
     else:
         tested = {host for run in log.tests.runs for host in run.hosts.values()}
         ends = [end for each in seen if each.is_failure for end in (*each.at, *each.others)]
-        hosts = {end.ports[0].node if end.ports else end.host for end in ends} - {""} | tested
+        late = {end.host for each in seen if each.kind == Kind.BEHIND for end in each.at}
+        hosts = {end.ports[0].node if end.ports else end.host for end in ends} | tested | late
         rows = played.rows_of(port.port for end in ends for port in end.ports)
+        rows = rows or played.rails_of(tested | late)
         earlier = list(_before_recording(log, clock, start_ns))
-        wire = played.wire(window, clock.sure, rows or played.rails_of(tested), hosts, earlier)
-    return _record(options, files, seen, wire, played.rail_rates, redactor)
+        wire = played.wire(window, clock.sure, rows, hosts - {""}, earlier)
+    return seen, wire, played.rail_rates
 
 
-def _times(log: JobLog) -> Iterator[LogTime]:
-    """The times of failures, timeouts and tests."""
-    for seen in log.failures.values():
-        if seen.first is not None:
-            yield seen.first
-    for each in log.all_timeouts:
-        if each.time is not None:
-            yield each.time
-    for run in log.tests.runs:
-        yield from (time for time in (run.first, run.last) if time is not None)
+def _times(log: JobLog) -> list[LogTime]:
+    """The first times of failures, timeouts and tests."""
+    times = [seen.first for seen in log.failures.values()]
+    times += [each.time for each in log.all_timeouts]
+    times += [time for run in log.tests.runs for time in (run.first, run.last)]
+    return [time for time in times if time is not None][:_MOST_TIMES]
 
 
 def _window(log: JobLog, clock: Clock, start_ns: int, until_ns: int) -> tuple[int, int] | None:
@@ -173,12 +154,12 @@ def _window(log: JobLog, clock: Clock, start_ns: int, until_ns: int) -> tuple[in
         return [at for at in ats if at is not None]
 
     failed = known(time for each in log.failures.values() for time in (each.first, each.last))
-    began = [
-        time_ns
-        for each in log.all_timeouts
-        for at in known([each.time])
-        for time_ns in _while_stuck(at, each.event.ran_s or 0.0, start_ns)
-    ]
+    began = []
+    for each in log.all_timeouts:
+        for at_ns in known([each.time]):
+            began_ns = at_ns - int((each.event.ran_s or 0.0) * 1e9)
+            # Of one that began before the recording, but did not end before it, what is left.
+            began += [start_ns, at_ns] if began_ns < start_ns <= at_ns else [began_ns]
     tested = known(time for run in log.tests.runs for time in (run.first, run.last))
     inside = [at for at in failed if start_ns <= at <= until_ns] or began or tested
     if not inside:
@@ -186,13 +167,6 @@ def _window(log: JobLog, clock: Clock, start_ns: int, until_ns: int) -> tuple[in
     first = max(start_ns, min(inside) - int(_BEFORE_S * 1e9))
     last = min(max(inside) + int(_AFTER_S * 1e9), first + int(_LONGEST_S * 1e9), until_ns)
     return (first, last) if first < last else None
-
-
-def _while_stuck(at_ns: int, ran_s: float, start_ns: int) -> tuple[int, ...]:
-    """When a collective began that timed out at `at_ns` after `ran_s`. Of one that began before the
-    recording, but did not end before it, the recording's start and the end."""
-    began_ns = at_ns - int(ran_s * 1e9)
-    return (start_ns, at_ns) if began_ns < start_ns <= at_ns else (began_ns,)
 
 
 def _before_recording(log: JobLog, clock: Clock, start_ns: int) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""What `fabmon doctor` and `fabmon flows` report: collected from live nodes, then printed once."""
+"""What `fabmon doctor` and `fabmon flows` report, and where the ports of a job are: collected from
+live nodes, then printed once."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabmon.analysis.audit.sources import IB_FABRIC, IB_FABRIC_HCAS
 from fabmon.analysis.audit.survey import Surveyor
 from fabmon.analysis.evidence.doubtful_rates import needs_more_ticks
+from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, PlannedPlaces
 from fabmon.fabric.flows.queue_pairs import SOURCE
+from fabmon.fabric.hosts.hosts_file import HostsFileError, from_nodesets, read
 from fabmon.fabric.jobs.job import Job
 from fabmon.fabric.model import HOST, Host
 from fabmon.fabric.snapshot import Snapshot
@@ -19,7 +23,9 @@ from fabmon.fabric.tick import NodeState, Tick
 from fabmon.fabric.wire.messages import Hello
 from fabmon.report.doctor import DoctorRecord, examine
 from fabmon.session import event_loop
+from fabmon.session.errors import UsageError
 from fabmon.session.node_selection import JobSources
+from fabmon.session.played_part import rail_rates
 from fabmon.session.session import Session
 from fabmon.session.stderr_lines import say
 
@@ -187,3 +193,29 @@ def _has_reported(snapshot: Snapshot, host: Host, frames: int) -> bool:
     reported = host.name in snapshot.connections.flows.reporting
     # A switch has no queue pairs; it reports its cables with its first frame.
     return bool(frames) and (reported or refused or host.role != HOST or frames >= _FLOWS_FRAMES)
+
+
+def named_hosts(path: Path | None, nodesets: Sequence[str] = ()) -> list[Host]:
+    """The nodes of --hosts and --host; none without them. Raises UsageError."""
+    try:
+        from_file = [] if path is None else read(path)
+        return [*from_file, *(from_nodesets(list(nodesets)) if nodesets else ())]
+    except HostsFileError as error:
+        raise UsageError(str(error)) from None
+
+
+def live_places(
+    session: Session, hosts: Sequence[Host], duration_s: float, notes: list[str]
+) -> tuple[AllPlaces, dict[str, list[float]]]:
+    """Places from nodes, which are asked now, and from the plan; and the line rates of each host's
+    rails. Adds a note where nodes did not answer."""
+    places: list[FabricPlaces] = []
+    rates: dict[str, list[float]] = {}
+    if hosts:
+        snapshot, hellos = event_loop.run(collect_fabric(session, list(hosts), duration_s))
+        places.append(FabricPlaces(snapshot.fabric, hellos))
+        rates = rail_rates(snapshot)
+        missing = [host.name for host in hosts if host.name not in hellos]
+        if missing:
+            notes.append(f"{len(missing)} of {len(hosts)} nodes did not answer.")
+    return AllPlaces([*places, PlannedPlaces(session.topology, hosts)]), rates

@@ -110,6 +110,7 @@ class PlayedPart:
         times were aligned, and how sure that is."""
         start_ns, end_ns = window
         loads = [self.load(row) for row in rows]
+        findings = [self._finding(each, set(rows), hosts) for each in self._findings.values()]
         return Wire(
             clock=clock,
             start=utc(start_ns),
@@ -118,14 +119,8 @@ class PlayedPart:
             state=wire_state(loads)[0],
             port_count=len(rows),
             ports=loads,
-            findings=self.findings(rows, hosts),
+            findings=sorted(findings, key=lambda each: (not each.is_on_path, each.since)),
         )
-
-    def findings(self, rows: Sequence[int], hosts: Set[str]) -> list[FindingAtTime]:
-        """The findings, those on some ports and hosts first."""
-        found = [self._finding(each, set(rows), hosts) for each in self._findings.values()]
-        found.sort(key=lambda each: (not each.is_on_path, each.since))
-        return found
 
     def load(self, row: int) -> PortLoad:
         """What a port did."""

@@ -11,15 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from fabmon.analysis.job.observation import WRONG
-from fabmon.analysis.job.rank_places import RankPlaces
+from fabmon.analysis.job.status_observations import RankPlaces
 from fabmon.analysis.job.wire import Wire, WireState, wire_state
 from fabmon.analysis.job_log.job_log import JobLog
 from fabmon.analysis.job_log.log_times import clock_of
 from fabmon.analysis.nccl_ras.job_status import JobStatus, RasError
 from fabmon.analysis.nccl_ras.text_status import parse_status
 from fabmon.analysis.nccl_ras.versions import Version, library_version, parse_version, refusal
-from fabmon.fabric.hosts.hosts_file import HostsFileError, read
 from fabmon.fabric.input_files import read_input
 from fabmon.fabric.model import UPLINK, Fabric, Host
 from fabmon.fabric.pseudonyms import without_domain
@@ -32,10 +30,10 @@ from fabmon.private_files import write_new
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.job_report import RasRecord, ras_record, redacted
 from fabmon.session import event_loop
-from fabmon.session.errors import Exit, UsageError, cannot_write
-from fabmon.session.job_places import live_places
+from fabmon.session.errors import UsageError, cannot_write
 from fabmon.session.log_files import read_files
 from fabmon.session.nccl_version import THIS_MACHINE, allowed_version, mapped_versions
+from fabmon.session.node_queries import live_places, named_hosts
 from fabmon.session.played_part import PlayedPart, play_part
 from fabmon.session.recorder_setup import last_ring
 from fabmon.session.replay_run import open_recordings
@@ -80,10 +78,10 @@ class RasOptions:
     redact: bool = False
 
 
-def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
-    """The status of a job, and the exit status. Raises UsageError, RasUnreachable."""
+def ras(session: Session, options: RasOptions) -> RasRecord:
+    """The status of a job. Raises UsageError, RasUnreachable."""
     _check(options)
-    hosts = _read_hosts(options.hosts)
+    hosts = named_hosts(options.hosts)
     files = read_files(options.logs)
     log, notes = files.log if options.logs else None, files.notes
     notes += [f"{each.source}: fabmon explain reads dumps" for each in files.dumps]
@@ -107,8 +105,7 @@ def ras(session: Session, options: RasOptions) -> tuple[RasRecord, Exit]:
             record, redactor = recorded_report(session, answer, timeline)
     else:
         record, redactor = live_report(session, answer, hosts, options.duration_s)
-    code = Exit.FIX_NEEDED if record.result == WRONG else Exit.OK
-    return (redacted(record, redactor) if options.redact else record), code
+    return redacted(record, redactor) if options.redact else record
 
 
 def _check(options: RasOptions) -> None:
@@ -131,13 +128,6 @@ def _check(options: RasOptions) -> None:
         raise UsageError("--recording and --screen have the nodes of their time: remove --hosts")
     if options.recordings and options.screen:
         raise UsageError("--recording and --screen cannot be combined")
-
-
-def _read_hosts(path: Path | None) -> list[Host]:
-    try:
-        return [] if path is None else list(read(path))
-    except HostsFileError as error:
-        raise UsageError(str(error)) from None
 
 
 def _read_answer(path: Path) -> JobStatus:

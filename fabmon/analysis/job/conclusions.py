@@ -8,27 +8,15 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from fabmon.analysis.job.log_failures import shared_end
-from fabmon.analysis.job.observation import (
-    BEHIND,
-    DEAD,
-    EQUAL,
-    GONE,
-    RAS,
-    SILENT,
-    STATE,
-    TIMEOUT,
-    UNRESPONSIVE,
-    WRONG,
-    Observation,
-)
+from fabmon.analysis.job.observation import RAS, Kind, Observation, Weight
 from fabmon.analysis.job.status_observations import LATE_CHECK, merged_missing, merged_states
-from fabmon.analysis.job.wire import PortLoad, Wire, WireState, load_clause
+from fabmon.analysis.job.wire import PortLoad, Wire, WireState, load_clause, wire_state
 from fabmon.analysis.job_log.events import CONNECTION, PROCESS, STALL, TAKEN_DOWN
 from fabmon.fabric.wording import name_list
 
 _MOST_SAID = 4
 _MOST_ENDED = 8
-_MISSING = (DEAD, UNRESPONSIVE, GONE)
+_MISSING = (Kind.DEAD, Kind.UNRESPONSIVE, Kind.GONE)
 _VERDICTS = {
     WireState.IDLE: "the job hangs outside the network: look at the GPUs (Xid, ECC, NVLink) and at"
     " the processes",
@@ -49,7 +37,7 @@ def conclusions(observations: Sequence[Observation], wire: Wire | None) -> Itera
             " look there first."
         )
     # PyTorch takes a process down after a timeout: that is what the reader looks for.
-    is_timeout = any(each.kind == TIMEOUT for each in observations) and all(
+    is_timeout = any(each.kind == Kind.TIMEOUT for each in observations) and all(
         each.what == TAKEN_DOWN for each in failures
     )
     first = [] if is_timeout else failures[:1]
@@ -59,7 +47,7 @@ def conclusions(observations: Sequence[Observation], wire: Wire | None) -> Itera
         said[key] += 1
         if said[key] <= _MOST_SAID:
             yield _sentence(each, wire, is_repeated=said[key] > 1 or bool(first))
-            own = _stopped(wire, each) if each.kind not in (BEHIND, *_NO_WIRE) else []
+            own = _stopped(wire, each) if each.kind not in (Kind.BEHIND, *_NO_WIRE) else []
             if own:
                 yield f"At that time {load_clause(own)}: look at that link too."
         if each in first:
@@ -80,22 +68,22 @@ def _chosen(
 ) -> Iterator[Observation]:
     """Those that are said: of failures the first, of a collective that timed out who was missing,
     of RAS' groups that are behind the worst; what several communicators report of ranks once."""
-    behind = {_work(each) for each in observations if each.kind == BEHIND}
-    missing = behind | {_work(each) for each in observations if each.kind == SILENT}
+    behind = {_work(each) for each in observations if each.kind == Kind.BEHIND}
+    missing = behind | {_work(each) for each in observations if each.kind == Kind.SILENT}
     for (witness, kind), run in groupby(observations, lambda each: (each.witness, each.kind)):
         same = list(run)
         if witness == RAS and kind in _MISSING:
             yield merged_missing(same)
-        elif witness == RAS and kind == STATE:
+        elif witness == RAS and kind == Kind.STATE:
             yield merged_states(same)
-        elif witness == RAS and kind == BEHIND:
+        elif witness == RAS and kind == Kind.BEHIND:
             yield same[0]
         else:
             yield from (
                 each
                 for each in same
-                if not (kind == TIMEOUT and _work(each) in missing)
-                and not (kind == SILENT and _work(each) in behind)
+                if not (kind == Kind.TIMEOUT and _work(each) in missing)
+                and not (kind == Kind.SILENT and _work(each) in behind)
                 and (not each.is_failure or each in first)
             )
 
@@ -106,21 +94,21 @@ def _work(each: Observation) -> tuple[str, ...]:
 
 def _sentence(each: Observation, wire: Wire | None, *, is_repeated: bool) -> str:
     """What an observation says, with what the network did where that decides what it means."""
-    if each.kind == TIMEOUT and is_repeated:
+    if each.kind == Kind.TIMEOUT and is_repeated:
         return each.text
     if each.witness != RAS or wire is None or wire.state is WireState.UNKNOWN:
         return each.said
     load = load_clause(wire.ports)
-    if each.kind == EQUAL:
+    if each.kind == Kind.EQUAL:
         verdict = _VERDICTS.get(wire.state, "that link is the place to look")
-        if each.weight == WRONG:
+        if each.weight == Weight.WRONG:
             return f"{each.text[:-1]}, and {load}: {verdict}."
         if wire.state is not WireState.ACTIVE:
             return (
                 f"{each.text[:-1]}, and {load}: if a second answer has the same counts, {verdict}."
             )
-    is_late = each.weight == WRONG or (wire.state is WireState.IDLE and each.check)
-    if each.kind != BEHIND or not is_late:
+    is_late = each.weight == Weight.WRONG or (wire.state is WireState.IDLE and each.check)
+    if each.kind != Kind.BEHIND or not is_late:
         return each.said
     own = _stopped(wire, each)
     if own:
@@ -131,11 +119,10 @@ def _sentence(each: Observation, wire: Wire | None, *, is_repeated: bool) -> str
 
 def _stopped(wire: Wire | None, each: Observation) -> list[PortLoad]:
     """The ports of an observation that were down or paused."""
-    if wire is None or wire.state not in (WireState.DOWN, WireState.PAUSED):
-        return []
     ports = {port.port for end in (*each.at, *each.others) for port in end.ports}
-    loads = [load for load in wire.ports if load.port in ports]
-    return [load for load in loads if load.down_s > 0 or load.is_paused]
+    loads = [] if wire is None else [load for load in wire.ports if load.port in ports]
+    state, stopped = wire_state(loads)
+    return stopped if state in (WireState.DOWN, WireState.PAUSED) else []
 
 
 def _ended(failures: Sequence[Observation]) -> Iterator[str]:

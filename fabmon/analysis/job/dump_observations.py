@@ -26,24 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fabmon.analysis.flight_recorder.dumps import Dump, Entry
-from fabmon.analysis.job.observation import (
-    BEHIND,
-    COMPARED,
-    DIFFERS,
-    DUMP,
-    LATE,
-    NO_DUMP,
-    NOT_STARTED,
-    RUNS,
-    TRANSFER,
-    UNCLEAR,
-    UNREAD,
-    USUAL,
-    WRONG,
-    Location,
-    Observation,
-    rank_list,
-)
+from fabmon.analysis.job.observation import DUMP, Kind, Location, Observation, Weight, rank_list
 from fabmon.analysis.job_log.torch_fields import is_world
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wire.messages import clean
@@ -94,7 +77,7 @@ def dump_observations(dumps: Sequence[Dump]) -> list[Observation]:
         one = next(_in_order(group.label, of_all, no_dump), None)
         if one is not None:
             found.append(one)
-            missing.update(() if one.kind == NO_DUMP else no_dump)
+            missing.update(() if one.kind == Kind.NO_DUMP else no_dump)
     found = found or list(_transfers(read))
     found.sort(key=lambda each: -sum(len(end.ranks) for end in (*each.at, *each.others)))
     if not found and have:
@@ -105,45 +88,76 @@ def dump_observations(dumps: Sequence[Dump]) -> list[Observation]:
             f"Flight Recorder of {rank_list(sorted(have)).lower()}, {compared}: no rank is behind,"
             " late, or enqueued another collective than the others."
         )
-        found.append(_plain(COMPARED, USUAL, text, sorted(have)))
+        found.append(_plain(Kind.COMPARED, Weight.USUAL, text, sorted(have)))
         missing = {rank for dump in read for own in dump.members.values() for rank in own} - have
     missing -= set(count)
     if missing:
         text = f"No dump of {rank_list(sorted(missing)).lower()} was read."
-        found.append(_plain(NO_DUMP, USUAL, text, sorted(missing)))
+        found.append(_plain(Kind.NO_DUMP, Weight.USUAL, text, sorted(missing)))
     several = sorted(rank for rank, number in count.items() if number > 1)
     if several:
         text = f"{rank_list(several)}: several dumps, which may be of two runs: not compared."
-        found.append(_plain(UNREAD, UNCLEAR, text, several))
+        found.append(_plain(Kind.UNREAD, Weight.UNCLEAR, text, several))
     for dump in dumps:
         if dump.error:
             text = f"{clean(dump.source)}: a dump that cannot be read: {_text(dump.error)}."
-            found.append(_plain(UNREAD, UNCLEAR, text, [dump.rank] if dump.rank >= 0 else []))
+            found.append(
+                _plain(Kind.UNREAD, Weight.UNCLEAR, text, [dump.rank] if dump.rank >= 0 else [])
+            )
     return found
 
 
-def _plain(kind: str, weight: str, text: str, ranks: Sequence[int]) -> Observation:
+def _plain(kind: Kind, weight: Weight, text: str, ranks: Sequence[int]) -> Observation:
     at = (Location(ranks=tuple(ranks)),)
     return Observation(witness=DUMP, kind=kind, weight=weight, text=text, at=at)
 
 
 def _seen(
-    kind: str,
+    kind: Kind,
     group: str,
     ranks: Sequence[int],
     others: Sequence[int],
     entry: Entry,
     own: Entry | None = None,
-    late_s: float | None = None,
+    late_s: float = 0.0,
     last: int | None = None,
 ) -> Observation:
     """What is wrong with one collective of a process group. `entry` is as the `others` have it,
     `own` as the first of the ranks has it, or, if it is behind, the `last` one that it has."""
-    text, check = _sentences(kind, group, ranks, others, entry, own, late_s)
+    who, work, at = rank_list(ranks), _work(entry, group), _at(own)
+    has, process = ("has", "that process") if len(ranks) == 1 else ("have", "these processes")
+    waited = rank_list(others).lower() if others else "the others"
+    if kind == Kind.DIFFERS:
+        mine = "" if own is None else f"{_text(own.operation)}{_sizes(own)}"
+        text = f"{who} {has} enqueued {mine} as number {entry.collective_seq_id}{at}, where"
+        text += f" {waited} enqueued {work}{_sizes(entry)}."
+        check = "The program takes different ways; the network has no part in it."
+    elif kind == Kind.BEHIND:
+        done = f": the last one was {_work(own, '')}{at}" if own else ""
+        text = f"{who} {has} not enqueued {work}, for which {waited} waited{done}."
+        check = f"Look at what {process} did, not at the network."
+    elif kind == Kind.LATE:
+        text = f"{who} came {duration(late_s)} late to {work}{at}: {waited} waited."
+        check = f"Look at what {process} did meanwhile, not at the network."
+    elif kind == Kind.NOT_STARTED:
+        text = f"{who} {has} enqueued {work} and not begun it, while {waited} run it."
+        check = "The GPU was busy with what came before, in the same or another process group."
+    elif kind == Kind.TRANSFER:
+        text = f"{who} {has} enqueued a transfer last that is not known to have completed"
+        text += f" ({_text(entry.operation)})."
+        check = "Transfers are not compared: look at the other end."
+    elif kind == Kind.NO_DUMP:
+        text = f"No dump of {who.lower()} was read, and nothing says that {work}, the last of"
+        text += f" {waited}, completed."
+        check = f"Give it, or see whether {process} still ran."
+    else:
+        text = f"{who} began {work}, and none is known to have completed it."
+        check = "Where these dumps were written at its timeout, a NIC, a link, a GPU or a rank"
+        check += " without a dump holds it."
     return Observation(
         witness=DUMP,
         kind=kind,
-        weight=UNCLEAR if kind in (NO_DUMP, TRANSFER) else WRONG,
+        weight=Weight.UNCLEAR if kind in (Kind.NO_DUMP, Kind.TRANSFER) else Weight.WRONG,
         text=text,
         check=check,
         what=f"{kind.replace('_', ' ')}: {_work(entry, '')}",
@@ -154,61 +168,8 @@ def _seen(
         seq=entry.collective_seq_id,
         launched=last,
         expected=None if last is None else entry.collective_seq_id,
-        late_s=late_s,
+        late_s=late_s or None,
         program="" if own is None else _text(own.place),
-    )
-
-
-def _sentences(
-    kind: str,
-    group: str,
-    ranks: Sequence[int],
-    others: Sequence[int],
-    entry: Entry,
-    own: Entry | None,
-    late_s: float | None,
-) -> tuple[str, str]:
-    """What is wrong, and what to do."""
-    is_one = len(ranks) == 1
-    who, work = f"{rank_list(ranks)}", _work(entry, group)
-    has, process = ("has", "that process") if is_one else ("have", "these processes")
-    waited = rank_list(others).lower() if others else "the others"
-    at = _at(own)
-    if kind == DIFFERS:
-        mine = "" if own is None else f"{_text(own.operation)}{_sizes(own)}"
-        return (
-            f"{who} {has} enqueued {mine} as number {entry.collective_seq_id}{at}, where {waited}"
-            f" enqueued {work}{_sizes(entry)}.",
-            "The program takes different ways; the network has no part in it.",
-        )
-    if kind == BEHIND:
-        last = f": the last one was {_work(own, '')}{at}" if own else ""
-        text = f"{who} {has} not enqueued {work}, for which {waited} waited{last}."
-        return text, f"Look at what {process} did, not at the network."
-    if kind == LATE:
-        text = f"{who} came {duration(late_s or 0.0)} late to {work}{at}: {waited} waited."
-        return text, f"Look at what {process} did meanwhile, not at the network."
-    if kind == NOT_STARTED:
-        return (
-            f"{who} {has} enqueued {work} and not begun it, while {waited} run it.",
-            "The GPU was busy with what came before, in the same or another process group.",
-        )
-    if kind == TRANSFER:
-        return (
-            f"{who} {has} enqueued a transfer last that is not known to have completed"
-            f" ({_text(entry.operation)}).",
-            "Transfers are not compared: look at the other end.",
-        )
-    if kind == NO_DUMP:
-        return (
-            f"No dump of {who.lower()} was read, and nothing says that {work}, the last of"
-            f" {waited}, completed.",
-            f"Give it, or see whether {process} still ran.",
-        )
-    return (
-        f"{who} began {work}, and none is known to have completed it.",
-        "Where these dumps were written at its timeout, a NIC, a link, a GPU or a rank without a"
-        " dump holds it.",
     )
 
 
@@ -255,7 +216,7 @@ def _transfers(dumps: Sequence[Dump]) -> Iterator[Observation]:
     if open_ones:
         first = next(iter(open_ones.values()))
         ranks = tuple(sorted(open_ones))
-        yield _seen(TRANSFER, "", ranks, (), first, first)
+        yield _seen(Kind.TRANSFER, "", ranks, (), first, first)
 
 
 def _in_order(name: str, of_all: _OfGroup, no_dump: tuple[int, ...]) -> Iterator[Observation]:
@@ -269,7 +230,7 @@ def _in_order(name: str, of_all: _OfGroup, no_dump: tuple[int, ...]) -> Iterator
         odd = _odd(at)
         if odd:
             others = tuple(rank for rank in at if rank not in odd)
-            yield _seen(DIFFERS, name, odd, others, at[others[0]], at[odd[0]])
+            yield _seen(Kind.DIFFERS, name, odd, others, at[others[0]], at[odd[0]])
         waiting = {rank: entry for rank, entry in at.items() if not entry.is_completed}
         if len(waiting) < len(at):
             continue  # It completed: all took part.
@@ -277,16 +238,16 @@ def _in_order(name: str, of_all: _OfGroup, no_dump: tuple[int, ...]) -> Iterator
         if lacking:
             done = last[lacking[0]]
             own = of_all[lacking[0]].get(done)
-            yield _seen(BEHIND, name, lacking, tuple(at), entry, own, last=max(done, 0))
+            yield _seen(Kind.BEHIND, name, lacking, tuple(at), entry, own, last=max(done, 0))
         yield from _late(name, lags_s, seq, at)
         started = {rank for rank, each in at.items() if each.is_started}
         if started and seq == every[-1]:
             idle = tuple(rank for rank in at if rank not in started)
-            kind, ranks = (NOT_STARTED, idle) if idle else (RUNS, tuple(at))
+            kind, ranks = (Kind.NOT_STARTED, idle) if idle else (Kind.RUNS, tuple(at))
             others = tuple(sorted(started)) if idle else ()
             yield _seen(kind, name, ranks, others, entry, at[ranks[0]])
         elif no_dump and seq == every[-1]:
-            yield _seen(NO_DUMP, name, no_dump, tuple(at), entry)
+            yield _seen(Kind.NO_DUMP, name, no_dump, tuple(at), entry)
 
 
 def _odd(at: Mapping[int, Entry]) -> tuple[int, ...]:
@@ -317,7 +278,7 @@ def _late(
     if late:
         late_s = min(lags[rank] for rank in late)
         others = tuple(rank for rank in at if rank not in late)
-        yield _seen(LATE, name, late, others, at[others[0]], at[late[0]], late_s)
+        yield _seen(Kind.LATE, name, late, others, at[others[0]], at[late[0]], late_s)
 
 
 def _lags_s(of_all: _OfGroup, every: Sequence[int]) -> dict[int, dict[int, float]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from fabmon.analysis.job.observation import CONSEQUENCE, LOG, USUAL, WRONG, Location, Observation
+from fabmon.analysis.job.observation import LOG, Kind, Location, Observation, Weight
 from fabmon.analysis.job_log.events import (
     CANCELLED,
     COMPLETION,
@@ -67,7 +67,7 @@ def _failure(seen: SeenFailure, log: JobLog, places: Places, clock: Clock | None
     return Observation(
         witness=LOG,
         kind=event.kind,
-        weight=CONSEQUENCE if meaning.is_consequence else WRONG,
+        weight=Weight.CONSEQUENCE if meaning.is_consequence else Weight.WRONG,
         text=_failed(event, near, far),
         what=_what_failed(event),
         check=meaning.check,
@@ -122,7 +122,7 @@ def contradictions(failures: Iterable[Observation]) -> Iterator[Observation]:
                 f"The log says {end.host}, but by GID {end.gid} it is {place.name}, as the nodes"
                 " report it: the GID is believed here. Check whether it has moved."
             )
-            yield Observation(witness=LOG, kind="contradiction", weight=USUAL, text=text)
+            yield Observation(witness=LOG, kind=Kind.CONTRADICTION, weight=Weight.USUAL, text=text)
 
 
 def written(time: LogTime | None) -> str:

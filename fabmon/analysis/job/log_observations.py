@@ -10,22 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from fabmon.analysis.job.log_failures import contradictions, failures_of, utc_of, written
-from fabmon.analysis.job.observation import (
-    BEHIND,
-    LOG,
-    RETRIED,
-    SIGNALLED,
-    SILENT,
-    SLOW,
-    TIMEOUT,
-    UNRESOLVED,
-    USUAL,
-    WRONG,
-    Location,
-    Observation,
-    rank_list,
-    who,
-)
+from fabmon.analysis.job.observation import LOG, Kind, Location, Observation, Weight, rank_list, who
 from fabmon.analysis.job_log.events import (
     CONNECTION,
     PROCESS,
@@ -55,7 +40,9 @@ def log_observations(log: JobLog, places: Places, clock: Clock | None = None) ->
     timeouts = list(_timeouts(log, clock))
     is_setup = bool(failures) and failures[0].kind in (STALL, CONNECTION)
     silent = list(_silent(log)) if is_setup and not timeouts else []
-    names = [_sign(UNRESOLVED, each, USUAL) for each in unresolved(log)] if is_setup else []
+    names = (
+        [_sign(Kind.UNRESOLVED, each, Weight.USUAL) for each in unresolved(log)] if is_setup else []
+    )
     return [
         *names,
         *failures,
@@ -63,12 +50,12 @@ def log_observations(log: JobLog, places: Places, clock: Clock | None = None) ->
         *timeouts,
         *([] if timeouts else _signalled(log)),
         *silent,
-        *(_sign(SLOW, each) for each in slow_signs(log)),
-        *(_sign(RETRIED, each, USUAL) for each in retried(log)),
+        *(_sign(Kind.SLOW, each) for each in slow_signs(log)),
+        *(_sign(Kind.RETRIED, each, Weight.USUAL) for each in retried(log)),
     ]
 
 
-def _sign(kind: str, text: str, weight: str = WRONG) -> Observation:
+def _sign(kind: Kind, text: str, weight: Weight = Weight.WRONG) -> Observation:
     return Observation(witness=LOG, kind=kind, weight=weight, text=text)
 
 
@@ -115,8 +102,8 @@ def _stuck(
     silent = log.silent_ranks if is_world(group) else []
     timeout = Observation(
         witness=LOG,
-        kind=TIMEOUT,
-        weight=WRONG,
+        kind=Kind.TIMEOUT,
+        weight=Weight.WRONG,
         text=f"{timed_out} in {name}{of}{waited}.",
         what=f"{name} timed out",
         check="" if by_done or silent else _NONE_MISSING,
@@ -140,7 +127,7 @@ def _stuck(
         )
         yield msgspec.structs.replace(
             timeout,
-            kind=BEHIND,
+            kind=Kind.BEHIND,
             text=f"{who(at)} had not enqueued {in_which}",
             what=f"had enqueued {done} of {seq}",
             check="Look at what that process did, not at the network.",
@@ -152,7 +139,7 @@ def _stuck(
     if silent:
         yield msgspec.structs.replace(
             timeout,
-            kind=SILENT,
+            kind=Kind.SILENT,
             text=f"{rank_list(silent)} wrote nothing about {in_which}",
             what="wrote nothing",
             check="See whether that process still ran.",
@@ -189,7 +176,7 @@ def _signalled(log: JobLog) -> Iterator[Observation]:
         ranks = sorted(log.signals)
         text = f"{rank_list(by) if by else 'Another rank'} reported a timeout to"
         yield msgspec.structs.replace(
-            _sign(SIGNALLED, f"{text} {rank_list(ranks).lower()}."),
+            _sign(Kind.SIGNALLED, f"{text} {rank_list(ranks).lower()}."),
             what="another rank timed out",
             at=(Location(ranks=tuple(ranks)),),
             others=(Location(ranks=tuple(by)),) if by else (),
@@ -209,7 +196,7 @@ def _silent(log: JobLog) -> Iterator[Observation]:
         on = on or (f" on {name_list(hosts, 4)}" if hosts else "")
         yield msgspec.structs.replace(
             _sign(
-                SILENT,
+                Kind.SILENT,
                 f"{who_is}{on} wrote nothing: see whether that process was late, stopped or had"
                 " ended.",
             ),
@@ -219,15 +206,15 @@ def _silent(log: JobLog) -> Iterator[Observation]:
     elif joined:
         count, total = (int(each) for each in joined[0].groups())
         yield _sign(
-            SILENT,
+            Kind.SILENT,
             f"{total - count} of {plural(total, 'process', 'processes')} did not join: give the"
             " logs of all ranks, and look for one that was not started, had ended or cannot reach"
             " the host of rank 0.",
         )
     elif any(event.rank < 0 for event in stalls):
         yield _sign(
-            SILENT,
+            Kind.SILENT,
             "No rank is known to be missing: give the logs of all ranks. Where none is, look at"
             " the ports of these ranks and their path.",
-            USUAL,
+            Weight.USUAL,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -11,22 +12,46 @@ from fabmon.analysis.job_log.places import Place
 from fabmon.fabric.wording import name_list, plural
 
 LOG, DUMP, RAS = "log", "dump", "ras"
+OK, WRONG, NOT_UNDERSTOOD = "ok", "wrong", "not_understood"
 
-WRONG, CONSEQUENCE, UNCLEAR, USUAL = "wrong", "consequence", "unclear", "usual"
 
-OK = "ok"
-NOT_UNDERSTOOD = "not_understood"
+class Weight(enum.StrEnum):
+    """What an observation makes of the result; `consequence`: something else was wrong before."""
 
-TIMEOUT, SIGNALLED, SLOW, UNRESOLVED, RETRIED = (
-    *("timeout", "signalled", "slow", "unresolved", "retried"),
-)
-BEHIND, SILENT = "behind", "silent"
-DIFFERS, LATE, NOT_STARTED, RUNS = "differs", "late", "not_started", "runs"
-NO_DUMP, TRANSFER, COMPARED, UNREAD = "no_dump", "transfer", "compared", "unread"
-DEAD, UNRESPONSIVE, GONE, ERROR, STATE = (
-    *("dead", "unresponsive", "no communicator", "error", "state"),
-)
-EQUAL, MOVES = "equal", "moves"
+    WRONG = "wrong"
+    CONSEQUENCE = "consequence"
+    UNCLEAR = "unclear"
+    USUAL = "usual"
+
+
+class Kind(enum.StrEnum):
+    """Kinds of observations that are no failure in a log (these are in `job_log/events.py`)."""
+
+    TIMEOUT = "timeout"
+    SIGNALLED = "signalled"
+    SLOW = "slow"
+    UNRESOLVED = "unresolved"
+    CONTRADICTION = "contradiction"
+    RETRIED = "retried"
+    BEHIND = "behind"
+    SILENT = "silent"
+    DIFFERS = "differs"
+    LATE = "late"
+    NOT_STARTED = "not_started"
+    RUNS = "runs"
+    NO_DUMP = "no_dump"
+    TRANSFER = "transfer"
+    COMPARED = "compared"
+    UNREAD = "unread"
+    DEAD = "dead"
+    UNRESPONSIVE = "unresponsive"
+    GONE = "no communicator"
+    ERROR = "error"
+    STATE = "state"
+    EQUAL = "equal"
+    MOVES = "moves"
+    CUT = "cut"
+
 
 _MOST_RANKS = 12
 _MOST_NAMED = 4
@@ -91,7 +116,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     witness: str
     kind: str
-    weight: str
+    weight: Weight
     text: str
     what: str = ""
     check: str = ""
@@ -131,9 +156,9 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def result_of(observations: Iterable[Observation]) -> str:
     """`wrong`, `not_understood` or `ok`."""
     weights = {each.weight for each in observations}
-    if weights & {WRONG, CONSEQUENCE}:
+    if weights & {Weight.WRONG, Weight.CONSEQUENCE}:
         return WRONG
-    return NOT_UNDERSTOOD if UNCLEAR in weights else OK
+    return NOT_UNDERSTOOD if Weight.UNCLEAR in weights else OK
 
 
 def rank_list(ranks: Sequence[int]) -> str:

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fabmon.analysis.job.observation import (
-    BEHIND,
-    DEAD,
-    EQUAL,
-    ERROR,
-    GONE,
-    MOVES,
-    RAS,
-    STATE,
-    UNRESPONSIVE,
-    USUAL,
-    WRONG,
-    Location,
-    Observation,
-    who,
-)
-from fabmon.analysis.job_log.events import PROCESS
+from fabmon.analysis.job.observation import RAS, Kind, Location, Observation, Weight, who
+from fabmon.analysis.job_log.events import PROCESS, Process
+from fabmon.analysis.job_log.job_log import JobLog
+from fabmon.analysis.job_log.places import Places
 from fabmon.analysis.nccl_ras.job_status import (
     Communicator,
     CountGroup,
@@ -31,25 +18,65 @@ from fabmon.analysis.nccl_ras.job_status import (
     Member,
     Movement,
 )
+from fabmon.fabric.pseudonyms import without_domain
 
 LATE_CHECK = (
     "The others wait for it: look at what that process does (data, checkpoint, an exception), and"
     " then at the NIC."
 )
-_OPERATIONS = {"collective": "collectives"}
-"""What the text of RAS counts before 2.26."""
 _RUNNING = "RUNNING"
 _LEFT = (
     "A communicator is being created or destroyed. If a second answer is the same, it is stuck"
     " there."
 )
 
-Locate = Callable[[Member], Location]
-"""Finds the host, GPU, NICs and links of a rank."""
+
+class RankPlaces:
+    """Finds ranks by places and by the log of the job, None without one."""
+
+    def __init__(self, places: Places, log: JobLog | None = None) -> None:
+        self._places = places
+        self._log = log
+        self._processes: defaultdict[int, list[Process]] = defaultdict(list)
+        for process in log.processes if log is not None else ():
+            self._processes[process.pid].append(process)
+
+    def host(self, host: str) -> str:
+        """The node with a name or address that RAS has; the same text where it is not known."""
+        known = self._places.host_of(host)
+        if not known and self._log is not None:
+            known = self._log.host_of_address(host)
+        return known or host
+
+    def locate(self, member: Member) -> Location:
+        """Where a rank is. Its NICs are those that its log has, else those nearest to its GPU."""
+        host = self.host(member.host)
+        hcas = self._hcas(member, host)
+        found = [self._places.port(host, hca) for hca in hcas if host]
+        ports = [each for each in found if each is not None]
+        if host and not ports:
+            ports = self._places.ports_of_gpu(host, member.gpu)
+        return Location(
+            ranks=(member.rank,) if member.rank >= 0 else (),
+            host=host,
+            pid=member.pid if member.pid >= 0 else None,
+            gpus=(member.gpu,) if member.gpu >= 0 else (),
+            hcas=tuple(hcas),
+            ports=tuple(ports),
+        )
+
+    def _hcas(self, member: Member, host: str) -> list[str]:
+        for process in self._processes.get(member.pid, ()):
+            if self._log is not None and process.host in (without_domain(host), host, member.host):
+                return self._log.hcas_of(process)
+        return []
 
 
-def status_observations(status: JobStatus, moved: Movement, locate: Locate) -> list[Observation]:
+def status_observations(
+    status: JobStatus, moved: Movement, places: RankPlaces
+) -> list[Observation]:
     """All that an answer says; `moved` is by comparison with an earlier one."""
+    locate = places.locate
     missing = [
         _missing(lack.state, (locate(lack.member),), each.name)
         for each in status.communicators
@@ -69,38 +96,40 @@ def status_observations(status: JobStatus, moved: Movement, locate: Locate) -> l
         (
             each
             for communicator in status.communicators
-            for each in _late(communicator, moved, locate)
+            for each in _late(communicator, moved, places)
         ),
         key=lambda each: ((each.launched or 0) - (each.expected or 0), each.count or 0),
     )
     found = [
-        *sorted(missing, key=lambda each: (DEAD, UNRESPONSIVE, GONE).index(each.kind)),
+        *sorted(
+            missing, key=lambda each: (Kind.DEAD, Kind.UNRESPONSIVE, Kind.GONE).index(each.kind)
+        ),
         *(
             each
-            for each in _processes(status, locate)
+            for each in _processes(status, places)
             if (each.at[0].host, each.at[0].pid) not in known
         ),
-        *(each for each in groups if each.kind == ERROR),
+        *(each for each in groups if each.kind == Kind.ERROR),
         *late,
     ]
     if not late and not missing and not status.missing and status.is_complete:
         found.append(_equal(moved, has_counts=any(each.counts for each in status.communicators)))
     if not status.is_complete:
         text = "The answer has no end: it was cut, or not all of it was saved."
-        found.append(Observation(witness=RAS, kind="cut", weight=WRONG, text=text))
-    return [*found, *(each for each in groups if each.kind == STATE)]
+        found.append(Observation(witness=RAS, kind=Kind.CUT, weight=Weight.WRONG, text=text))
+    return [*found, *(each for each in groups if each.kind == Kind.STATE)]
 
 
 def _missing(state: str, at: tuple[Location, ...], communicator: str) -> Observation:
     is_one = len(at) == 1
     be, it = ("is", "it has") if is_one else ("are", "they have")
-    if state == DEAD:
+    if state == Kind.DEAD:
         text = (
             f"{who(at)} {be} dead: RAS could not reach"
             f" {'its process' if is_one else 'their processes'} for 60 s. The others wait."
         )
         check = f"Look at {'that process and its node' if is_one else 'those processes'} first."
-    elif state == UNRESPONSIVE:
+    elif state == Kind.UNRESPONSIVE:
         text = (
             f"{who(at)} did not answer RAS: the process is stopped, or its node cannot be reached."
         )
@@ -114,7 +143,7 @@ def _missing(state: str, at: tuple[Location, ...], communicator: str) -> Observa
     return Observation(
         witness=RAS,
         kind=state,
-        weight=USUAL if state == GONE else WRONG,
+        weight=Weight.USUAL if state == Kind.GONE else Weight.WRONG,
         text=text,
         what=state,
         check=check,
@@ -130,9 +159,9 @@ def merged_missing(same: Sequence[Observation]) -> Observation:
     return _missing(same[0].kind, tuple(unique.values()), same[0].group)
 
 
-def _processes(status: JobStatus, locate: Locate) -> Iterator[Observation]:
+def _processes(status: JobStatus, places: RankPlaces) -> Iterator[Observation]:
     for each in status.missing:
-        place = locate(Member(-1, each.host, each.pid, -1))
+        place = places.locate(Member(-1, each.host, each.pid, -1))
         at = msgspec.structs.replace(place, ranks=(), gpus=tuple(sorted(each.gpus)), ports=())
         gpus = (
             f"{'GPU' if len(at.gpus) == 1 else 'GPUs'} {', '.join(map(str, at.gpus)) or 'unknown'}"
@@ -141,7 +170,7 @@ def _processes(status: JobStatus, locate: Locate) -> Iterator[Observation]:
         yield Observation(
             witness=RAS,
             kind=PROCESS,
-            weight=WRONG,
+            weight=Weight.WRONG,
             text=f"Process {each.pid} on {at.host} ({gpus}) {what}.",
             what="process dead" if each.is_dead else "process unresponsive",
             at=(at,),
@@ -154,8 +183,8 @@ def _state(
     reports = "reports" if count == 1 else "report"
     return Observation(
         witness=RAS,
-        kind=ERROR if is_error else STATE,
-        weight=WRONG if is_error else USUAL,
+        kind=Kind.ERROR if is_error else Kind.STATE,
+        weight=Weight.WRONG if is_error else Weight.USUAL,
         text=f"{who(at, count)} {reports} {state} in {communicator}.",
         what=state,
         check="The log of that rank has the reason." if is_error else _LEFT,
@@ -172,7 +201,7 @@ def merged_states(same: Sequence[Observation]) -> Observation:
     return msgspec.structs.replace(same[0], text=text)
 
 
-def _late(communicator: Communicator, moved: Movement, locate: Locate) -> Iterator[Observation]:
+def _late(communicator: Communicator, moved: Movement, places: RankPlaces) -> Iterator[Observation]:
     """Groups of ranks that have launched fewer operations than others."""
     by_operation: defaultdict[str, list[CountGroup]] = defaultdict(list)
     for group in communicator.counts:
@@ -181,7 +210,7 @@ def _late(communicator: Communicator, moved: Movement, locate: Locate) -> Iterat
         expected = max(group.launched for group in groups)
         for group in groups:
             if group.launched < expected:
-                at = tuple(map(locate, _members(group, groups, communicator)))
+                at = tuple(map(places.locate, _members(group, groups, communicator)))
                 yield _behind(communicator.name, operation, group, expected, moved, at)
 
 
@@ -193,26 +222,26 @@ def _behind(
     moved: Movement,
     at: tuple[Location, ...],
 ) -> Observation:
-    what = _OPERATIONS.get(operation, f"{operation} operations")
+    what = "collectives" if operation == "collective" else f"{operation} operations"
     text = (
         f"{who(at, group.size)} {'has' if group.size == 1 else 'have'} launched {group.launched}"
         f" {what} of {expected} in {communicator}"
     )
-    weight, check = WRONG, LATE_CHECK
+    weight, check = Weight.WRONG, LATE_CHECK
     if moved is Movement.MOVING:
         text += ", and the counts move: the job runs; a small difference is usual"
-        weight, check = USUAL, ""
+        weight, check = Weight.USUAL, ""
     elif moved is Movement.FROZEN:
         text += "; the counts are frozen"
     elif expected - group.launched == 1:
-        weight = USUAL
+        weight = Weight.USUAL
         check = (
             "A running job shows such a difference too: only if a second answer has the same"
             f" counts, {'that rank is' if group.size == 1 else 'those ranks are'} late."
         )
     return Observation(
         witness=RAS,
-        kind=BEHIND,
+        kind=Kind.BEHIND,
         weight=weight,
         text=f"{text}.",
         what=f"{operation} {group.launched} of {expected}",
@@ -248,7 +277,7 @@ def _equal(moved: Movement, has_counts: bool) -> Observation:
     text = "All ranks have launched the same operations."
     if moved is Movement.MOVING:
         text = f"{text[:-1]}, and the counts move: the job runs."
-        return Observation(witness=RAS, kind=MOVES, weight=USUAL, text=text)
+        return Observation(witness=RAS, kind=Kind.MOVES, weight=Weight.USUAL, text=text)
     check = (
         "One answer does not show whether the counts move: ask again later with the first answer"
         " given as a file."
@@ -264,8 +293,8 @@ def _equal(moved: Movement, has_counts: bool) -> Observation:
             "The text of RAS has no counts then, in a second answer neither: whether they move is"
             " in its JSON (ncclras -f json, NCCL 2.28.7 and later)."
         )
-    weight = WRONG if moved is Movement.FROZEN else USUAL
-    return Observation(witness=RAS, kind=EQUAL, weight=weight, text=text, check=check)
+    weight = Weight.WRONG if moved is Movement.FROZEN else Weight.USUAL
+    return Observation(witness=RAS, kind=Kind.EQUAL, weight=weight, text=text, check=check)
 
 
 def movement(before: JobStatus | None, now: JobStatus) -> Movement:

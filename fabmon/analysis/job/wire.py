@@ -48,19 +48,9 @@ class PortLoad(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def highest_util(self) -> float:
-        """The highest of a tick and a direction, 0 where unknown."""
-        return max(self.tx_util.highest or 0.0, self.rx_util.highest or 0.0)
-
-    @property
     def pause(self) -> float:
         """The longer of both kinds of pauses, 0 where unknown."""
         return max(self.paused.mean or 0.0, self.pausing.mean or 0.0)
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it was paused, or paused its peer, for a share of the time that counts."""
-        return self.pause >= _PAUSED
 
 
 class FindingAtTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +100,7 @@ def wire_state(loads: Sequence[PortLoad]) -> tuple[WireState, list[PortLoad]]:
     down = [each for each in loads if each.down_s > 0]
     if down:
         return WireState.DOWN, sorted(down, key=lambda each: -each.down_s)
-    paused = [each for each in loads if each.is_paused]
+    paused = [each for each in loads if each.pause >= _PAUSED]
     if paused:
         return WireState.PAUSED, sorted(paused, key=lambda each: -each.pause)
     known = [each for each in loads if each.util is not None]
@@ -119,7 +109,8 @@ def wire_state(loads: Sequence[PortLoad]) -> tuple[WireState, list[PortLoad]]:
         return WireState.HOT, sorted(hot, key=lambda each: -(each.util or 0.0))
     if not known:
         return WireState.UNKNOWN, []
-    active = [each for each in known if each.highest_util >= _IDLE_UTIL]
+    highest = [max(each.tx_util.highest or 0.0, each.rx_util.highest or 0.0) for each in known]
+    active = [each for each, util in zip(known, highest, strict=True) if util >= _IDLE_UTIL]
     if active:
         return WireState.ACTIVE, sorted(active, key=lambda each: -(each.util or 0.0))
     return WireState.IDLE, known

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import msgspec
 
@@ -33,22 +32,6 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     def link(self) -> str:
         """The switch port, or its switch; empty where unknown."""
         return " ".join(filter(None, (self.leaf, self.leaf_port)))
-
-
-class Places(Protocol):
-    """Looks up ports; None or empty where there is none, or more than one."""
-
-    def port(self, host: str, hca: str) -> Place | None:
-        """The port of an HCA."""
-
-    def port_of_gid(self, gid: str) -> Place | None:
-        """The port with a GID."""
-
-    def host_of(self, address: str) -> str:
-        """The host with an IP address."""
-
-    def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
-        """The rails that are nearest to a GPU, by its index; all rails where that is unknown."""
 
 
 class FabricPlaces:
@@ -91,7 +74,7 @@ class FabricPlaces:
         return (self._addresses.owner(known) or "") if known is not None else ""
 
     def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
-        """The rails that are nearest to a GPU by PCIe; all rails where that is unknown."""
+        """The rails that are nearest to a GPU by PCIe, by its index; all where that is unknown."""
         ports = self._nodes.get(without_domain(host), ())
         rails = [port for port in ports if port.role == RAIL]
         known = next((each for each in ports if each.role == GPU and each.index == gpu), None)
@@ -175,7 +158,7 @@ class PlannedPlaces:
 class AllPlaces:
     """Looks up in several places; the first that knows decides."""
 
-    def __init__(self, parts: Iterable[Places]) -> None:
+    def __init__(self, parts: Iterable[FabricPlaces | PlannedPlaces]) -> None:
         self._parts = tuple(parts)
 
     def port(self, host: str, hca: str) -> Place | None:
@@ -193,3 +176,7 @@ class AllPlaces:
     def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
         """The rails that are nearest to a GPU."""
         return next(filter(None, (each.ports_of_gpu(host, gpu) for each in self._parts)), [])
+
+
+Places = FabricPlaces | PlannedPlaces | AllPlaces
+"""Looks up ports; None or empty where there is none, or more than one."""

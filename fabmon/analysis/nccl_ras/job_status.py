@@ -67,11 +67,10 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     counts: tuple[CountGroup, ...] = ()
     states: tuple[StateGroup, ...] = ()
     missing: tuple[MissingMember, ...] = ()
-    missing_count: int = 0
 
 
 class MissingProcess(msgspec.Struct, frozen=True):
-    """A process that RAS did not hear from, and its GPUs."""
+    """A process that RAS did not hear from, and its GPUs: of the text, JSON has its ranks."""
 
     host: str
     pid: int

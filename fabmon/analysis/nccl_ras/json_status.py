@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -15,7 +14,6 @@ from fabmon.analysis.nccl_ras.job_status import (
     JobStatus,
     Member,
     MissingMember,
-    MissingProcess,
     RasError,
     StateGroup,
 )
@@ -111,7 +109,6 @@ def parse_json(content: bytes) -> JobStatus:
         gpus=len(gpus),
         communicator_count=len(answer.communicators),
         communicators=tuple(map(_communicator, answer.communicators)),
-        missing=_missing_processes(answer),
     )
 
 
@@ -143,7 +140,6 @@ def _communicator(found: _Communicator) -> Communicator:
             for (state, is_error), members in states.items()
         ),
         missing=tuple(MissingMember(rank.member, _lack(rank)) for rank in found.missing_ranks),
-        missing_count=len(found.missing_ranks),
     )
 
 
@@ -160,25 +156,3 @@ def _state(status: _Status) -> str:
     if status.finalize_called or status.destroy_flag:
         return "FINALIZE"
     return "RUNNING" if status.init_state == _DONE else "INIT"
-
-
-def _missing_processes(answer: _Answer) -> tuple[MissingProcess, ...]:
-    gpus: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
-    dead: dict[tuple[str, int], bool] = {}
-    for rank in _unheard(answer.communicators):
-        member = rank.member
-        key = (member.host, member.pid)
-        gpus[key].add(member.gpu)
-        dead[key] = dead.get(key, False) or rank.status.considered_dead
-    return tuple(
-        MissingProcess(host, pid, tuple(sorted(gpus[host, pid])), is_dead)
-        for (host, pid), is_dead in dead.items()
-    )
-
-
-def _unheard(communicators: Iterable[_Communicator]) -> Iterable[_Rank]:
-    """Missing ranks whose processes did not answer."""
-    for each in communicators:
-        for rank in each.missing_ranks:
-            if rank.status.unresponsive or rank.status.considered_dead:
-                yield rank

@@ -48,7 +48,7 @@ _LAUNCHED = re.compile(
 )
 _STATE = re.compile(r"(?:(\d{1,9}) ranks have|Rank (\d{1,9}) has) status (\w+)")
 _ERROR = re.compile(r"(?:(\d{1,9}) ranks|Rank (\d{1,9})) reported (.{1,80}?)(?: --|$)")
-_MISSING_COUNT = re.compile(r"Missing communicator data from (\d{1,9}) rank")
+_MISSING = re.compile(r"Missing communicator data from \d{1,9} rank")
 _MISSING_LIST = re.compile(r"The missing ranks?: ([\d, ]{1,300})")
 _RANK = re.compile(r"Rank (\d{1,9}) ")
 _MANAGED = re.compile(
@@ -86,7 +86,6 @@ class _Building:
         self.name = name
         self.hash = digits
         self.size = size
-        self.missing_count = 0
         self.operation = _COLLECTIVE
         self.counts: list[tuple[str, int, _Group]] = []
         self.states: list[tuple[str, bool, _Group]] = []
@@ -111,8 +110,7 @@ class _Building:
             group = _Group(found, member)
             self.states.append((found[3], True, group))
             self.members = group.members
-        elif (found := _MISSING_COUNT.search(line)) is not None:
-            self.missing_count = int(found[1])
+        elif _MISSING.search(line) is not None:
             self.members = self.missing
         elif (found := _MISSING_LIST.search(line)) is not None:
             self.missing += [Member(int(each)) for each in _numbers(found[1])]
@@ -134,7 +132,6 @@ class _Building:
                 for state, is_error, group in self.states
             ),
             missing=tuple(_placed(self.missing, processes)),
-            missing_count=max(self.missing_count, len(self.missing)),
         )
 
 

@@ -37,7 +37,7 @@ from tests.builders import hello, port, tick, up
 from tests.goldens import check_golden
 from tests.tui.worlds import COLLISION
 from tests.unit.job_log.conftest import START_S
-from tests.unit.job_log.nccl_logs import Log, watchdog
+from tests.unit.job_log.nccl_logs import Log, notified, watchdog
 from tests.unit.job_log.observed import failures, record_of
 from tests.unit.recording.builders import write
 
@@ -252,6 +252,17 @@ def test_a_collective_that_began_before_the_recording(tmp_path: Path, recording:
     path.write_text(path.read_text().replace("1800068", "5068"))
     seen = explained(path, "--recording", recording, "--tz", "0")["wire"]
     assert seen["not_recorded"] == [], "it began within it"
+
+
+def test_the_links_of_a_rank_that_was_late_are_shown(tmp_path: Path, recording: Path) -> None:
+    lines = [*Log("2.30.7", ("gpu001", "gpu006")).start(), *watchdog(1, 77), notified(2, 76, 1)]
+    path = tmp_path / "job.log"
+    path.write_text("\n".join(lines).replace("19:55:2", "20:00:5") + "\n")
+    found = explained(path, "--recording", recording, "--tz", "0")
+    assert found["conclusions"][0].startswith("Rank 2 (gpu006) had not enqueued ALLREDUCE 77")
+    wire = found["wire"]
+    assert {each["port"].partition("/")[0] for each in wire["ports"]} == {"gpu006"}
+    assert [each["subject"] for each in wire["findings"] if each["is_on_path"]] == ["gpu006/mlx5_3"]
 
 
 def test_times_that_are_not_in_the_recording(job: Path, tmp_path: Path, recording: Path) -> None:

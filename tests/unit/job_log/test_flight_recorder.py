@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fabmon.analysis.flight_recorder.dumps import Dump, read_dump
 from fabmon.analysis.flight_recorder.plain_pickle import PickleError, plain_data
 from fabmon.analysis.job.dump_observations import dump_observations
-from fabmon.analysis.job.observation import USUAL, Observation
+from fabmon.analysis.job.observation import Observation, Weight
 from fabmon.session.config import load
 from fabmon.session.errors import UsageError
 from fabmon.session.explain_run import ExplainOptions, explain
@@ -36,7 +36,7 @@ ENQUEUED: Mapping[str, object] = {
 
 def wrong(dumps: Sequence[Dump]) -> list[Observation]:
     """What is wrong, or not known."""
-    return [each for each in dump_observations(dumps) if each.weight != USUAL]
+    return [each for each in dump_observations(dumps) if each.weight != Weight.USUAL]
 
 
 def only(dumps: Sequence[Dump]) -> Observation:

@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 from collectors.wire import Object
 from fabmon.analysis.job.conclusions import conclusions
 from fabmon.analysis.job.observation import Location, Observation
-from fabmon.analysis.job.rank_places import RankPlaces
-from fabmon.analysis.job.status_observations import movement, status_observations
+from fabmon.analysis.job.status_observations import RankPlaces, movement, status_observations
 from fabmon.analysis.job.wire import Extent, PortLoad, Wire, WireState, wire_state
 from fabmon.analysis.job_log.places import AllPlaces, FabricPlaces, Place
 from fabmon.analysis.nccl_ras.job_status import (
@@ -53,7 +52,7 @@ def of_text(text: str) -> JobStatus:
 
 def observed(status: JobStatus) -> list[Observation]:
     places = RankPlaces(AllPlaces(()))
-    return status_observations(status, Movement.UNKNOWN, places.locate)
+    return status_observations(status, Movement.UNKNOWN, places)
 
 
 def late_in(status: JobStatus) -> list[Observation]:
@@ -290,18 +289,26 @@ def test_what_has_no_sentence_is_counted() -> None:
     assert found[4] == "And 3 more of this kind: --format json."
 
 
+class OnePort(AllPlaces):
+    """Where each GPU is nearest to one NIC."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def ports_of_gpu(self, host: str, gpu: int) -> list[Place]:
+        return [Place("gpu001", "gpu001/mlx5_3", "gpu001 r3")]
+
+
 def sentence(moved: Movement, wire: PortLoad | None, *, late_by: int = 0) -> str:
-    place = Place("gpu001", "gpu001/mlx5_3", "gpu001 r3")
     counts = [CountGroup("AllReduce", 41, 7)]
     if late_by:
         counts.append(CountGroup("AllReduce", 41 - late_by, 1, (Member(7, "gpu001", 9, 3),)))
     communicator = Communicator(name="#0-0", hash="", counts=tuple(counts))
     status = JobStatus(communicators=(communicator,))
-    locate = lambda member: Location(ranks=(member.rank,), host="gpu001", ports=(place,))  # noqa: E731
     given = None
     if wire is not None:
         given = Wire(clock="", state=wire_state([wire])[0], port_count=1, ports=[wire])
-    return next(iter(conclusions(status_observations(status, moved, locate), given)))
+    return next(iter(conclusions(status_observations(status, moved, RankPlaces(OnePort())), given)))
 
 
 @pytest.mark.parametrize(
