@@ -10,6 +10,7 @@ from itertools import compress
 from fabmon.analysis.job.observation import Location, Observation, Weight, rank_list
 from fabmon.analysis.job.wire import Extent, FindingAtTime, PortLoad, Wire
 from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, BenchmarkRow
+from fabmon.analysis.job_log.torch_fields import is_world
 from fabmon.fabric.hosts.nodesets import fold
 from fabmon.fabric.time_wording import duration
 from fabmon.fabric.wire.messages import clean
@@ -30,7 +31,7 @@ _MOST_UNREAD = 8
 _MOST_SIZES = 40
 _SMALLEST_SIZE = 1 << 20
 _MOST_NICS = 2
-_HEAD = ("SEEN", "TIMES", "FIRST AT", "GROUP", "RANK", "HOST", "PID", "GPU", "NIC", "LINK")
+_HEAD = ("SEEN", "TIMES", "SINCE", "GROUP", "RANK", "HOST", "PID", "GPU", "NIC", "LINK")
 _FAR = ("FAR END", "LINK")
 
 
@@ -124,12 +125,15 @@ def _seen_lines(seen: Sequence[Observation], conclusions: Sequence[str]) -> Iter
 
 
 def _rows(each: Observation) -> Iterator[tuple[str, ...]]:
-    at = f"{each.time:%m-%d %H:%M:%SZ}" if each.time is not None else each.log_time or ABSENT
+    # Of a collective that timed out, the log has the time of its end.
+    since = ABSENT if each.ran_s else each.log_time or ABSENT
+    if each.time is not None:
+        since = f"{each.time:%m-%d %H:%M:%SZ}"
     start = (
-        f"{each.what}{' (consequence)' if each.weight == Weight.CONSEQUENCE else ''}",
+        f"{'↳ ' if each.weight == Weight.CONSEQUENCE else ''}{each.what}",
         str(each.times) if each.times > 1 else "",
-        at,
-        each.group or ABSENT,
+        since,
+        ABSENT if is_world(each.group) else each.group or ABSENT,
     )
     far = each.others[0] if each.others and not each.operation else None
     end = (ABSENT, ABSENT) if far is None else (_far_name(far), _links(far))
@@ -144,7 +148,7 @@ def _where(place: Location) -> tuple[str, ...]:
     return (
         place.host or (place.ports[0].node if place.ports else "") or place.gid or ABSENT,
         ABSENT if place.pid is None else str(place.pid),
-        ", ".join(map(str, place.gpus)) or ABSENT,
+        ABSENT if place.pid is None else ", ".join(map(str, place.gpus)) or ABSENT,
         _few(names, "NIC"),
         _links(place),
     )
@@ -236,8 +240,8 @@ def _wire_lines(wire: Wire) -> Iterator[str]:
     if wire.ports:
         yield ""
         lasted = duration((wire.end - wire.start).total_seconds())
-        yield f"PORTS  down: sum of {lasted}; the others: mean / highest tick of {lasted}"
-        head = ("PORT", "DOWN", "TX", "RX", "PAUSED", "PAUSES", "ERRORS/S", "DROPS/S")
+        yield f"PORTS  down: sum of {lasted}; the others: mean/highest tick of {lasted}"
+        head = ("PORT", "DOWN", "TX", "RX", "PAUSED", "PAUSES", "ERR/S", "DROPS/S")
         yield from aligned([head, *map(_port_row, wire.ports[:_MOST_ROWS])], left=1)
         if len(wire.ports) > _MOST_ROWS:
             yield f"and {len(wire.ports) - _MOST_ROWS} ports: --format json"
@@ -259,4 +263,4 @@ def _port_row(each: PortLoad) -> tuple[str, ...]:
 
 
 def _share(of: Extent) -> str:
-    return f"{rounded_percent(of.mean).removesuffix('%').rstrip()} / {rounded_percent(of.highest)}"
+    return f"{rounded_percent(of.mean).removesuffix('%').rstrip()}/{rounded_percent(of.highest)}"

@@ -100,9 +100,9 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     waited in vain, `exception`: an error without a reason), `timeout` (of a collective),
     `signalled` (by another rank's timeout), `slow`, `unresolved`, `contradiction` or `retried`. Of
     dumps: `differs` (another collective than `others`), `late`, `not_started`, `runs` (all run it),
-    `transfer`, `compared`, `unread`. Of RAS: `dead`, `unresponsive`, `no communicator`, `error`,
-    `state` (other than RUNNING), `equal`, `moves` or `cut`. Of several: `behind` (a rank has
-    launched `launched` of `expected` operations), `silent` and `no_dump`.
+    `transfer`, `compared`, `unread`. Of RAS: `process`, `dead`, `unresponsive`, `no communicator`,
+    `error`, `state` (other than RUNNING), `equal`, `moves` or `cut`. Of several: `behind` (a rank
+    has launched `launched` of `expected` operations), `silent` and `no_dump`.
 
     `weight` is `wrong`, `consequence` (something else was wrong before), `unclear` or `usual`.
     `what` is it in few words, empty where it is no row of a table; `text` a sentence, `check` what
@@ -183,7 +183,8 @@ def who(at: Sequence[Location], count: int | None = None) -> str:
         return text[:1].upper() + text[1:]
     hosts = sorted({each.host for each in at} - {""})
     where = f" on {name_list(hosts, _MOST_NAMED)}" if hosts else ""
-    return f"{rank_list(sorted({rank for each in at for rank in each.ranks}))}{where}"
+    ranks = sorted({rank for each in at for rank in each.ranks})
+    return f"{rank_list(ranks) if ranks else 'A rank'}{where}"
 
 
 def _placed(each: Location) -> str:

@@ -219,9 +219,7 @@ def test_findings_that_closed_in_that_time_have_an_end(tmp_path: Path, recording
     (line,) = [each for each in text.splitlines() if each.startswith("◉ ") and "gpu006" in each]
     assert line.count("20:00:38Z to 20:00:57Z") == line.count("20:00:38Z") == 1, "once"
     lasted = "1 min 28 s"
-    assert (
-        f"PORTS  down: sum of {lasted}; the others: mean / highest tick of {lasted}\nPORT " in text
-    )
+    assert f"PORTS  down: sum of {lasted}; the others: mean/highest tick of {lasted}\nPORT " in text
 
 
 def test_a_finding_that_is_open_at_the_end_of_the_time_is_open_at_that_end(
