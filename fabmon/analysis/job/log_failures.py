@@ -96,19 +96,20 @@ def _what_failed(event: Failure) -> str:
 def _failed(event: Failure, near: Location, far: Location | None) -> str:
     """A failure in a sentence."""
     name, what, meaning = near.name, _what_failed(event), meaning_of(event).text
-    said = f"{what}, {meaning}" if meaning != what else what
+    also = f": {meaning}" if meaning != what else ""
     if event.work:
         name = f"{event.work} of {name} was ended by an error. {name}"
     if event.kind == CONNECTION and far is not None:
-        return f"{name}: {what if 'the peer' in what else f'{what} (the peer)'}: {far.name}."
+        peer = what if "the peer" in what else f"{what} (the peer)"
+        return f"{name}: {peer}: {far.name}{also}."
     if far is None:
-        return f"{name}: {what}: {meaning}." if meaning != what else f"{name}: {what}."
+        return f"{name}: {what}{also}."
     verb = "received nothing from" if event.side == "recv" else "did not reach"
     if event.kind == COMPLETION and event.code == 13:
         verb = "found no receiver ready at"
     elif event.kind != REQUEST and event.code not in (12, 20):
         verb = "failed towards"
-    return f"{name} {verb} {far.name}: {said}."
+    return f"{name} {verb} {far.name}: {what}{also.replace(':', ',', 1)}."
 
 
 def contradictions(failures: Iterable[Observation]) -> Iterator[Observation]:
