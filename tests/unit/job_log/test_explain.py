@@ -27,7 +27,7 @@ from fabmon.cli.main import cli
 from fabmon.fabric.model import Host
 from fabmon.fabric.topology.plan import End, PlannedCable, Topology
 from fabmon.history.history import History
-from fabmon.report.job_report import ExplainRecord
+from fabmon.report.job_report import ExplainRecord, RasRecord
 from fabmon.report.output import json_schema
 from fabmon.session.errors import UsageError
 from fabmon.session.file_kinds import is_prose, other_kind
@@ -72,8 +72,9 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_object_has_a_schema() -> None:
+def test_both_reports_of_a_job_have_a_schema() -> None:
     check_golden(DOCS / "explain.schema.json", json_schema(ExplainRecord).decode())
+    check_golden(DOCS / "ras.schema.json", json_schema(RasRecord).decode())
 
 
 def test_a_log_alone_is_enough(job: Path) -> None:

@@ -41,7 +41,6 @@ from tests.unit.job_log.observed import of_kind, ranks_of
 from tests.unit.ras import ras_texts
 from tests.unit.ras.ras_server import missing, rank, status
 
-DOCS = Path(__file__).parents[3] / "docs"
 GOLDENS = Path(__file__).parent / "goldens"
 CAPTURES = Path(__file__).parents[4] / "shared" / "captures" / "nccl-ras"
 
@@ -83,10 +82,6 @@ def reported(*arguments: object) -> dict[str, Any]:
 def saved(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
-
-
-def test_the_object_has_a_schema() -> None:
-    check_golden(DOCS / "ras.schema.json", json_schema(RasRecord).decode())
 
 
 def test_a_job_without_a_difference() -> None:
