@@ -245,7 +245,7 @@ def test_a_full_receiver_explains_all_that_wait_and_send_no_more_than_it_gets(
 def test_receivers_of_half_the_line_rate_explain_as_much_waiting_as_they_take_longer(
     share: float, found: int
 ) -> None:
-    """Half of a ring: a sender of 40 % of line rate waits for as long as it sends, and no longer."""
+    """Half of a ring: a sender of 40 % of line rate waits as long as it sends, and no longer."""
     hosts = WatchedHosts(util=0.4, slow=range(2, 17, 2), metrics=("ib_ext_tx_wait",))
     hosts.seconds(12)
     without_credits(hosts, share, *range(1, 17, 2))
