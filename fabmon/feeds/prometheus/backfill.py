@@ -19,7 +19,8 @@ from fabmon.feeds.prometheus.metric_names import KnownMetric
 from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner
 from fabmon.feeds.prometheus.responses import MatrixResult, NoResponse, QueryRefused
 from fabmon.feeds.prometheus.series_selection import SeriesSelection
-from fabmon.feeds.prometheus.series_table import BlockKey, ReadTimes, SeriesTable
+from fabmon.feeds.prometheus.series_slots import BlockKey, ReadTimes
+from fabmon.feeds.prometheus.series_table import SeriesTable
 
 _LOG = logging.getLogger("fabmon.feeds")
 

@@ -15,7 +15,8 @@ from fabmon.feeds.prometheus.metric_names import INSTANCE_LABEL, SOURCE_AGE_METR
 from fabmon.feeds.prometheus.queries import ParsedSeries, QueryPlan, QueryRound, QueryRunner
 from fabmon.feeds.prometheus.responses import ExportedSamples, parse_exported_labels
 from fabmon.feeds.prometheus.series_selection import SeriesSelection
-from fabmon.feeds.prometheus.series_table import BlockKey, ReadTimes, SeriesTable
+from fabmon.feeds.prometheus.series_slots import BlockKey, ReadTimes
+from fabmon.feeds.prometheus.series_table import SeriesTable
 
 _MAX_EXPORT_S = 300.0
 """As far as a query looks back for a series' last sample."""

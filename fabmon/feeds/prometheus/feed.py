@@ -26,7 +26,8 @@ from fabmon.feeds.prometheus.node_states import NodeStates
 from fabmon.feeds.prometheus.queries import QueryRound, QueryRunner
 from fabmon.feeds.prometheus.responses import PrometheusError
 from fabmon.feeds.prometheus.series_selection import SeriesSelection
-from fabmon.feeds.prometheus.series_table import BlockKey, FrameBlocks, SeriesTable
+from fabmon.feeds.prometheus.series_slots import BlockKey
+from fabmon.feeds.prometheus.series_table import FrameBlocks, SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
 from fabmon.feeds.prometheus.tick_builder import TickBuilder
 from fabmon.feeds.ticks import Clock, TickFeed, TickSchedule, wait_for_any

@@ -19,7 +19,8 @@ from fabmon.feeds.prometheus.client import PrometheusClient
 from fabmon.feeds.prometheus.metric_names import INSTANCE_LABEL, KnownMetric
 from fabmon.feeds.prometheus.responses import QueryRefused, VectorResult, parse_labels
 from fabmon.feeds.prometheus.series_selection import SeriesSelection
-from fabmon.feeds.prometheus.series_table import BlockKey, ReadTimes, SeriesTable
+from fabmon.feeds.prometheus.series_slots import BlockKey, ReadTimes
+from fabmon.feeds.prometheus.series_table import SeriesTable
 from fabmon.feeds.scrape.text_format import Floats
 
 _LOG = logging.getLogger("fabmon.feeds")

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from collectors import wire
 from collectors.coverage import Coverage, summary
 from fabmon.fabric.names import natural
-from fabmon.fabric.port_arrays import grown
 from fabmon.fabric.port_source import with_shared_ports
 from fabmon.fabric.wire.messages import Hello, clean, decode
 from fabmon.feeds.learned_refresh import LearnedRefresh
@@ -28,6 +27,7 @@ from fabmon.feeds.prometheus.metric_names import (
     agent_series,
 )
 from fabmon.feeds.prometheus.responses import ExportedSamples, parse_exported_labels, parse_labels
+from fabmon.feeds.prometheus.series_slots import UNUSED, BlockKey, ReadTimes, SeriesSlots
 from fabmon.feeds.prometheus.target_blocks import (
     AgentBlock,
     PageBlock,
@@ -38,12 +38,6 @@ from fabmon.feeds.prometheus.target_budgets import TargetBudgets
 from fabmon.feeds.scrape.page_reader import Indices, to_wire_integers, wraps_at_32_bits
 from fabmon.feeds.scrape.text_format import Floats
 
-_UNUSED = 0
-"""Slot of series that are not used: not watched, not of a port, or duplicates."""
-
-_MAX_MISSES = 5
-"""Consecutive reads of its block without a series after which the series is dropped."""
-
 _MOST_NODES = 16_384
 """Nodes that were ever seen: 10,000 were measured."""
 _MOST_OF_NODE = 65_536
@@ -52,15 +46,7 @@ _MOST_BLOCKS = 262_144
 _MOST_UNUSED = 65_536
 """Labels of series that are not used and are kept, so that they are not parsed again."""
 
-_GROWTH = 64
 _NAMES_SHOWN = 10
-_NO_BLOCK = ("", "")
-
-BlockKey = tuple[str, str]
-"""A target and one of its blocks: a source of its agent, or the instance of an exporter's page."""
-
-ReadTimes = dict[BlockKey, float]
-"""When blocks were read, in seconds since 1970 by the server's clock."""
 
 FrameBlocks = list[list[int | None] | None]
 
@@ -97,24 +83,13 @@ class SeriesTable:
         self.budgets = TargetBudgets()
         self._full: set[str] = set()
         self._counts: Counter[str] = Counter()
-        self._free: list[int] = []
         self._interpreter = interpreter
         self._facts: dict[tuple[str, str | None, str | None], Mapping[str, object]] = {}
         self._blocks: dict[str, dict[str, SeriesBlock]] = {}
-        self._values: Floats = np.full(1, np.nan)
-        self._times_s: Floats = np.full(1, -np.inf)
-        self._was_known: NDArray[np.bool_] = np.zeros(1, np.bool_)
-        self._block_keys: list[BlockKey] = [_NO_BLOCK]
-        self._block_numbers: dict[BlockKey, int] = {_NO_BLOCK: 0}
-        self._block_of: Indices = np.zeros(1, np.intp)
-        self._is_recorded: NDArray[np.bool_] = np.zeros(1, np.bool_)
+        self._series = SeriesSlots()
         self._exported: dict[bytes, int] = {}
-        self._misses: NDArray[np.uint8] = np.zeros(1, np.uint8)
-        self._size = 1
         self._slots: dict[str, dict[bytes, int]] = {}
         self._last: dict[str, tuple[list[bytes], Indices]] = {}
-        self._metric_numbers: dict[str, int] = {}
-        self._metric_of: NDArray[np.uint16] = np.zeros(1, np.uint16)
         self._spans: list[_Span] = []
         self._picked: Indices = np.empty(0, np.intp)
         self._factors: Floats = np.empty(0)
@@ -132,7 +107,7 @@ class SeriesTable:
     @property
     def size(self) -> int:
         """The number of series."""
-        return self._size - 1 - len(self._free)
+        return self._series.used
 
     @property
     def targets(self) -> Iterable[str]:
@@ -170,23 +145,15 @@ class SeriesTable:
 
     def count(self, metric: KnownMetric) -> int:
         """The number of series of a metric that are used."""
-        return len(self._slots_of(metric))
+        return len(self._series.of(metric))
 
     def blocks_with(self, metric: KnownMetric) -> set[BlockKey]:
         """The blocks that have a series of a metric."""
-        numbers = np.unique(self._block_of[self._slots_of(metric)])
-        return {self._block_keys[number] for number in numbers.tolist()} - {_NO_BLOCK}
-
-    def _slots_of(self, metric: KnownMetric) -> Indices:
-        number = self._metric_numbers.get(metric.name, 0)
-        used = self._metric_of[: self._size] == number if number else np.zeros(1, np.bool_)
-        return np.flatnonzero(used)
+        return self._series.blocks_with(metric)
 
     def clear(self) -> None:
         """Set all values to none; the slots remain."""
-        self._was_known = ~np.isnan(self._values)
-        self._values[:] = np.nan
-        self._times_s[:] = -np.inf
+        self._series.clear()
 
     def store(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:
         """Store the result of a query for a metric: the labels of its series, and values.
@@ -196,8 +163,7 @@ class SeriesTable:
         last = self._last.get(metric.name)
         if last is None or last[0] != keys:
             last = self._last[metric.name] = (keys, self._slots_with(metric, keys))
-        self._values[last[1]] = values
-        self._values[_UNUSED] = np.nan
+        self._series.store(last[1], values)
 
     def store_unusual(
         self, metric: KnownMetric, usual: float, keys: list[bytes], values: Floats
@@ -205,13 +171,12 @@ class SeriesTable:
         """Store the result of a query for the series of a metric that have another value than
         `usual`: all others that the last full result had have that one."""
         last = self._last.get(metric.name)
-        self._values[self._slots_of(metric) if last is None else last[1]] = usual
+        self._series.store(self._series.of(metric) if last is None else last[1], usual)
         self.store_some(metric, keys, values)
 
     def store_some(self, metric: KnownMetric, keys: list[bytes], values: Floats) -> None:
         """Store the values of some series of a metric."""
-        self._values[self._slots_with(metric, keys)] = values
-        self._values[_UNUSED] = np.nan
+        self._series.store(self._slots_with(metric, keys), values)
 
     def _slots_with(self, metric: KnownMetric, keys: list[bytes]) -> Indices:
         """The slots of series of a metric, by their labels."""
@@ -225,8 +190,8 @@ class SeriesTable:
     def _forget_unused(self, known: dict[bytes, int]) -> None:
         """Forget series that are not used where there are too many: a server may have others in
         each result."""
-        if len(known) > self._size + _MOST_UNUSED:
-            for key in [key for key, slot in known.items() if slot == _UNUSED]:
+        if len(known) > self._series.size + _MOST_UNUSED:
+            for key in [key for key, slot in known.items() if slot == UNUSED]:
                 del known[key]
 
     def store_exported(
@@ -245,10 +210,7 @@ class SeriesTable:
                 slot = self._exported[key] = self._new_exported(metrics, labels, key)
             slots[place] = slot
         order = np.argsort(samples.times_s, kind="stable")
-        slots = slots[order]
-        self._values[slots] = samples.values[order]
-        self._times_s[slots] = samples.times_s[order]
-        self._values[_UNUSED], self._times_s[_UNUSED] = np.nan, -np.inf
+        self._series.store(slots[order], samples.values[order], samples.times_s[order])
 
     def _new_exported(
         self, metrics: Mapping[str, KnownMetric], labels: Sequence[str], key: bytes
@@ -256,32 +218,14 @@ class SeriesTable:
         found = parse_exported_labels(key, labels)
         metric = metrics.get(found.pop("__name__", "")) if found else None
         if found is None or metric is None:
-            return _UNUSED
+            return UNUSED
         known = {self.node, *metric.labels, *(() if metric.is_agents else (INSTANCE_LABEL,))}
         return self._new_slot(metric, {name: found[name] for name in known & found.keys()})
 
     def exported_times(self) -> tuple[ReadTimes, set[BlockKey]]:
         """The time of the newest samples of each block, and the blocks of which series that had a
         value in the last round have none of that time."""
-        newest_s = np.full(len(self._block_keys), -np.inf)
-        size = self._size
-        is_scraped = ~self._is_recorded[:size]
-        np.maximum.at(
-            newest_s, self._block_of[:size], np.where(is_scraped, self._times_s[:size], -np.inf)
-        )
-        newest_of_slot = newest_s[self._block_of[:size]]
-        # Of a page, values of an earlier scrape are of series that it does not have any more.
-        is_old = is_scraped & (self._times_s[:size] < newest_of_slot)
-        had = np.zeros(size, np.bool_)
-        had[: len(self._was_known)] = self._was_known[:size]
-        missing = np.unique(self._block_of[:size][is_old & had])
-        self._values[:size][is_old] = np.nan
-        times = {
-            key: time_s
-            for key, time_s in zip(self._block_keys, newest_s.tolist(), strict=True)
-            if time_s > 0
-        }
-        return times, {self._block_keys[number] for number in missing.tolist()} & times.keys()
+        return self._series.exported_times()
 
     def hello(self, target: str, about: Mapping[str, object], every: Mapping[str, int]) -> Hello:
         """The hello of a target. `every` is by block: the number of ticks between two reads.
@@ -328,7 +272,7 @@ class SeriesTable:
             for target in self.changed:
                 with self.budgets.charged(target):
                     for block in self._blocks[target].values():
-                        block.settle(self._values)
+                        block.settle(self._series.values)
             self._lay_out()
 
     def _take_again(self) -> None:
@@ -339,7 +283,7 @@ class SeriesTable:
             self._full -= again
             self.changed |= again & self._blocks.keys()
             for known in (*self._slots.values(), self._exported):
-                for key in [key for key, slot in known.items() if slot == _UNUSED]:
+                for key in [key for key, slot in known.items() if slot == UNUSED]:
                     del known[key]
             self._last.clear()
 
@@ -349,9 +293,9 @@ class SeriesTable:
         Call `settle` first. Blocks without a new read time are None, and so are those whose
         exporter repeats its last snapshot.
         """
-        values = self._values[self._picked] * self._factors
+        values = self._series.values[self._picked] * self._factors
         for span in self._spans:
-            computed = span.block.computed(self._values) if span.key in read_ns else None
+            computed = span.block.computed(self._series.values) if span.key in read_ns else None
             if computed is not None:
                 values[span.start : span.stop] = computed
         self._count_misses(read_ns)
@@ -380,15 +324,9 @@ class SeriesTable:
 
     def sweep(self) -> None:
         """Drop the series that were missing too often; adds their targets to `changed`."""
-        gone = set(np.flatnonzero(self._misses[: self._size] >= _MAX_MISSES).tolist())
-        if not gone:
+        of_block = self._series.drop_missing()
+        if not of_block:
             return
-        of_block: dict[BlockKey, set[int]] = {}
-        for slot in gone:
-            self._misses[slot] = 0
-            self._free.append(slot)
-            of_block.setdefault(self._block_keys[self._block_of[slot]], set()).add(slot)
-            self._block_of[slot] = self._metric_of[slot] = 0
         for (target, name), slots in of_block.items():
             self._counts[target] -= len(slots)
             block = self._blocks.get(target, {}).get(name)
@@ -398,6 +336,7 @@ class SeriesTable:
                 self.changed.add(target)
                 if block.is_empty:
                     del self._blocks[target][name]
+        gone = set().union(*of_block.values())
         for known in (*self._slots.values(), self._exported):
             for key in [key for key, slot in known.items() if slot in gone]:
                 del known[key]
@@ -414,7 +353,7 @@ class SeriesTable:
         """A slot for a series never seen before."""
         target = self.target(labels)
         if not target or target in self.budgets.overspent or not self._has_room(target):
-            return _UNUSED
+            return UNUSED
         if not metric.is_agents:
             instance = labels.pop(INSTANCE_LABEL, "")
             labels.pop(self.node, None)
@@ -430,18 +369,18 @@ class SeriesTable:
             labels.pop(NODE_LABEL, None)
         series = agent_series(metric.name, labels)
         if series is None:
-            return _UNUSED
+            return UNUSED
         blocks = self._blocks.setdefault(target, {})
         block = blocks.setdefault(series.source, AgentBlock(series.source))
         if not isinstance(block, AgentBlock) or block.has(series):
-            return _UNUSED
+            return UNUSED
         slot = self._take_slot(metric, target, series.source)
         block.add(slot, series)
         return slot
 
     def _has_room(self, target: str) -> bool:
         is_known = target in self._blocks
-        has_room = len(self._block_keys) <= _MOST_BLOCKS and (
+        has_room = self._series.blocks < _MOST_BLOCKS and (
             self._counts[target] <= _MOST_OF_NODE if is_known else len(self._blocks) < _MOST_NODES
         )
         if not has_room:
@@ -452,33 +391,8 @@ class SeriesTable:
 
     def _take_slot(self, metric: KnownMetric, target: str, name: str) -> int:
         self._counts[target] += 1
-        if self._free:
-            slot = self._free.pop()
-        else:
-            slot = self._size
-            self._size += 1
-        if self._size > len(self._values):
-            room = 2 * len(self._values) + _GROWTH
-            self._values = grown(self._values, room, np.nan)
-            self._times_s = grown(self._times_s, room, -np.inf)
-            self._block_of, self._metric_of = (
-                grown(self._block_of, room),
-                grown(self._metric_of, room),
-            )
-            self._is_recorded = grown(self._is_recorded, room)
-            self._misses = grown(self._misses, room)
-        key = (target, name)
-        number = self._block_numbers.get(key)
-        if number is None:
-            number = self._block_numbers[key] = len(self._block_keys)
-            self._block_keys.append(key)
-        self._block_of[slot] = number
-        if metric.name not in self._metric_numbers:
-            self._metric_numbers[metric.name] = len(self._metric_numbers) + 1
-        self._metric_of[slot] = self._metric_numbers[metric.name]
-        self._is_recorded[slot] = metric.is_recorded
         self.changed.add(target)
-        return slot
+        return self._series.take(metric, (target, name))
 
     def _lay_out(self) -> None:
         """Concatenate the values of all blocks."""
@@ -512,16 +426,8 @@ class SeriesTable:
 
     def _count_misses(self, read_ns: Mapping[BlockKey, int]) -> None:
         """Count the series without a value in the blocks that were read."""
-        read = np.zeros(self._size, np.bool_)
-        for target, name in read_ns:
-            block = self._blocks.get(target, {}).get(name)
-            if block is not None:
-                read[block.slots] = True
-        absent = np.isnan(self._values[: self._size])
-        misses = self._misses[: self._size]
-        misses[read & ~absent] = 0
-        missed = read & absent
-        misses[missed] = np.minimum(misses[missed] + 1, _MAX_MISSES)
+        blocks = (self._blocks.get(target, {}).get(name) for target, name in read_ns)
+        self._series.count_misses(block.slots for block in blocks if block is not None)
 
 
 def _not_read(each: Coverage) -> str:

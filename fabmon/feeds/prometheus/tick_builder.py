@@ -11,7 +11,8 @@ from fabmon.fabric.wire.hello_limits import HelloLimits
 from fabmon.fabric.wire.messages import Frame, Hello, WireError, clean
 from fabmon.feeds.prometheus.discovery import SAME_READ_S
 from fabmon.feeds.prometheus.queries import QueryRound
-from fabmon.feeds.prometheus.series_table import BlockKey, SeriesTable
+from fabmon.feeds.prometheus.series_slots import BlockKey
+from fabmon.feeds.prometheus.series_table import SeriesTable
 
 
 class TickBuilder:

@@ -286,7 +286,7 @@ def test_series_with_other_labels_each_time_take_no_more_room() -> None:
         table.settle()
         table.frames({("a", "ib"): tick})
         table.sweep()
-        sizes.append(len(table._values))
+        sizes.append(len(table._series.values))
     assert table.size <= 6 * 50
     assert sizes[-1] == sizes[20]
 

@@ -92,7 +92,7 @@ def test_an_agent_whose_series_all_disappear_costs_no_more_than_one(
 ) -> None:
     """For each series all others were gone through: of 4,000 it took 4 s, with the square of
     their number, in which nothing was shown."""
-    monkeypatch.setattr("fabmon.feeds.prometheus.series_table._MAX_MISSES", 1)
+    monkeypatch.setattr("fabmon.feeds.prometheus.series_slots._MAX_MISSES", 1)
     rounds = Rounds()
     left = {agents("gpu001", "mlx5_0"): 1.0}
     rounds.at({TX: left | {agents("gpu001", f"p{number}"): 1.0 for number in range(20_000)}})
@@ -139,7 +139,7 @@ def test_a_page_of_too_many_ports_is_refused_and_no_other_one(
 ) -> None:
     """The exporter of one node with 16,385 ports ended the run for all nodes."""
     monkeypatch.setattr("fabmon.feeds.scrape.port_mapping._MAX_PORTS", 2)
-    monkeypatch.setattr("fabmon.feeds.prometheus.series_table._MAX_MISSES", 1)
+    monkeypatch.setattr("fabmon.feeds.prometheus.series_slots._MAX_MISSES", 1)
     rounds = Rounds()
     builder = TickBuilder(rounds.table, 1.0, {})
     sent = "node_infiniband_port_data_transmitted_bytes_total"
