@@ -34,7 +34,6 @@ class ModelThresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: Ticks
     full_util: Share
     of_ratio: float
-    of_full: float
     base: float
     of_place: float
     veto: float

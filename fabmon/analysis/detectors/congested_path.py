@@ -52,8 +52,8 @@ CAUSE = Cause(
         " credits do not count at all where one such receiver, not merely full or slower, is"
         " known, nor where full NICs and those that are not watched receive model.accounts of"
         " what these senders send, or slower ones explain as much of their waiting by the ratio"
-        " of line rates. Its place is a leaf where all but"
-        " model.some of the signs are behind it, else a host, a rail, or the paths between hosts."
+        " of line rates. Its place is a leaf where all but model.some of the signs are behind it,"
+        " else a host, a rail, or the paths between hosts."
     ),
     inputs=(
         "RDMA counters of the hosts, or pause; LLDP, a plan or neighbours, to know the leaf of each"
@@ -218,9 +218,9 @@ def _may_wait_elsewhere(
     fastest, share = lines[waits].max(), np.fmin(seen.waiting[waits], 1 - t.busy)
     slower = nics & (lines > 0) & (lines < t.nearly * fastest)
     longer = float((received[slower] * (fastest / lines[slower] - 1)).sum())
-    return float(received[full].sum()) + not_watched > t.accounts * float(
-        sent[waits].sum()
-    ) or longer > t.accounts * float((sent[waits] * share / (1 - share)).sum())
+    waited = float((sent[waits] * share / (1 - share)).sum())
+    taken = float(received[full].sum()) + not_watched
+    return taken > t.accounts * float(sent[waits].sum()) or longer > t.accounts * waited
 
 
 def is_below_reporting_switches(inputs: DetectorInput) -> Mask:

@@ -72,11 +72,8 @@ def _terms(
     yield "base", t.base
     if each.receiver != NONE:
         yield "last hop", -t.of_place
-    if each.util[-1] >= t.full_util:
-        yield "full", t.of_full
-        if each.util.min() >= t.full_util:
-            yield "full throughout", t.of_full
-    elif each.util.max() < t.full_util:
+    yield "full", t.of_place * float((each.util >= t.full_util).mean())
+    if each.util.max() < t.full_util:
         yield "never full", -2 * t.of_place * (1 - float(each.util.max()) / t.full_util)
     if each.ratio > 0:
         yield "busier than its NICs", t.of_ratio * float(np.log(each.ratio))
