@@ -300,30 +300,36 @@ class SampleClock:
     The wall clock of a switch may be set, and an uptime of 32 bits in hundredths of a second wraps
     after 497 days. When the node's time since the last sample differs by more than `tolerance_s`
     from the console's, or is less than a twentieth of it, the console's is used instead.
-    `now_ns` is the clock of the last sample.
+    A time between those of the last two samples is of a port that was late in the last one, as a
+    switch counts while it answers: it is no sample of its own. `now_ns` is the clock of the last
+    sample.
     """
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
         self._node_ns: int | None = None
+        self._before_ns = 0
         self._console_ns = 0
         self.now_ns = 0
 
     def at(self, node_ns: int, console_ns: int) -> int | None:
-        """The clock, in ns, of a sample that the node dates `node_ns`; None for a repeated sample.
+        """The clock, in ns, of a sample that the node dates `node_ns`; None for one of a sample
+        that was there already.
 
         `console_ns` is the console's monotonic clock when the sample arrived.
         """
         if self._node_ns is None:
-            self._node_ns, self._console_ns, self.now_ns = node_ns, console_ns, console_ns
+            self._node_ns = self._before_ns = node_ns
+            self._console_ns = self.now_ns = console_ns
             return console_ns
-        node_step, console_step = node_ns - self._node_ns, console_ns - self._console_ns
-        if node_step == 0:
+        if node_ns == self._node_ns or self._before_ns < node_ns < self._node_ns:
             return None
+        node_step, console_step = node_ns - self._node_ns, console_ns - self._console_ns
         # A step of nothing would make a rate without end of what counted on.
         is_clock = node_step > 0 and node_step * _SLOWEST >= console_step
         trusted = is_clock and abs(node_step - console_step) <= self._tolerance_ns
         self.now_ns += node_step if trusted else console_step
+        self._before_ns = self._node_ns if trusted else node_ns
         self._node_ns, self._console_ns = node_ns, console_ns
         return self.now_ns
 

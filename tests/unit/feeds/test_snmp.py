@@ -28,7 +28,12 @@ from fabmon.feeds.errors import BadSecret, LoginRefused, Misbehaved, NodeError, 
 from fabmon.feeds.probe_input import ProbeSettings
 from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket
 from fabmon.feeds.transports import snmp_mibs
-from fabmon.feeds.transports.polled import Counter32Extender, PolledSession, SampleClock
+from fabmon.feeds.transports.polled import (
+    Counter32Extender,
+    PolledSession,
+    SampleClock,
+    newest_change,
+)
 from fabmon.feeds.transports.snmp import SnmpPoller, SnmpTransport
 from fabmon.feeds.transports.snmp_client import (
     Oid,
@@ -502,6 +507,35 @@ def test_a_clock_that_hardly_moves_is_not_followed() -> None:
     assert clock.at(100 * second, 7 * second) == 7 * second
     assert clock.at(100 * second + 1, 8 * second) == 8 * second
     assert clock.at(100 * second + 2, 9 * second) == 9 * second
+
+
+def test_a_port_that_counts_while_its_switch_answers_does_not_move_the_clock() -> None:
+    """Its time came one reply late and was taken for a step back: the clock ran 3 s in 2 s."""
+    clock, second = SampleClock(10.0), 1_000_000_000
+    ports = {"early": 8.7, "late": 10.8}
+    newest = newest_change({}, ports)
+    assert newest is not None
+    start_ns = clock.at(int(newest * second), 0)
+    assert start_ns == 0
+    for reply in range(1, 101):
+        # Both count every 2 s, after the reply has listed the first one and before the second.
+        name = "early" if reply % 2 else "late"
+        now = {**ports, name: ports[name] + 2.0}
+        newest = newest_change(ports, now)
+        assert newest is not None
+        clock.at(round(newest * second), reply * second)
+        ports = now
+    assert clock.now_ns == pytest.approx(100 * second, abs=2 * second)
+
+
+def test_a_clock_that_jumps_ahead_and_back_is_silent_for_no_longer_than_a_sample() -> None:
+    clock, second = SampleClock(5.0), 1_000_000_000
+    assert clock.at(100 * second, 0) == 0
+    assert clock.at(9000 * second, 2 * second) == 2 * second
+    assert clock.at(104 * second, 4 * second) == 4 * second
+    assert clock.at(106 * second, 6 * second) == 6 * second
+    assert clock.at(105 * second, 8 * second) is None
+    assert clock.at(107 * second, 10 * second) == 7 * second
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(0, 2**31 - 1), max_size=20))
