@@ -33,7 +33,7 @@ from fabmon.feeds.transports.gnmi_client import (
 )
 from fabmon.feeds.transports.openconfig import COUNTERS, NEIGHBOURS, QUEUES, STATE, GnmiValues
 from fabmon.feeds.transports.polled import NodeReading, PolledSession, SourceFailure, poll_duration
-from fabmon.feeds.transports.received_bytes import ReceivedBytes
+from fabmon.feeds.transports.received_bytes import Connections, ReceivedBytes
 from fabmon.feeds.transports.transport import ProbeSession
 
 _T = TypeVar("_T")
@@ -102,6 +102,7 @@ class GnmiTransport:
         self._interval_s = settings.interval_s
         self._budgets = CpuBudgets(_CPU_SHARE)
         self._sent: dict[str, TokenBucket] = {}
+        self._connections = Connections()
 
     async def open(self, host: Host) -> ProbeSession:
         """A session with a device. Raises BadSecret, BadTrust, Unreachable without the extra, and
@@ -126,7 +127,7 @@ class GnmiTransport:
         )
         if sent.wait_s(0.0, time.monotonic()):
             raise _flood()
-        received = await received_bytes(host)
+        received = await received_bytes(host, self._connections)
         client = GnmiClient(await open_channel(host), metadata)
         poller = GnmiPoller(client, self._interval_s, cpu, (received, sent))
         return PolledSession(poller, host.name, self._interval_s)

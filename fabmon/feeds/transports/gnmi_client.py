@@ -16,7 +16,7 @@ from fabmon.fabric.model import Host
 from fabmon.feeds.errors import BadTrust, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.openconfig import Keys
-from fabmon.feeds.transports.received_bytes import ReceivedBytes
+from fabmon.feeds.transports.received_bytes import Connections, ReceivedBytes
 from fabmon.secret_files import without_secrets
 from fabmon.trusted_certificates import read_certificates
 
@@ -54,7 +54,7 @@ async def open_channel(host: Host) -> Any:
     return grpc.aio.secure_channel(where, grpc.ssl_channel_credentials(roots), options=options)
 
 
-async def received_bytes(host: Host) -> ReceivedBytes:
+async def received_bytes(host: Host, connections: Connections) -> ReceivedBytes:
     """What counts the bytes that a device has sent to this process."""
     port = host.port or _PORT
     addresses: set[str] = set()
@@ -63,7 +63,7 @@ async def received_bytes(host: Host) -> ReceivedBytes:
             where = host.address or host.name
             found = await asyncio.get_running_loop().getaddrinfo(where, port)
             addresses = {str(place[0]) for *_, place in found}
-    return ReceivedBytes(addresses, port)
+    return ReceivedBytes(addresses, port, connections)
 
 
 def _certificates(file: str) -> bytes:
