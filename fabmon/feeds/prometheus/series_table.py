@@ -379,14 +379,15 @@ class SeriesTable:
         return slot
 
     def _has_room(self, target: str) -> bool:
-        is_known = target in self._blocks
-        has_room = self._series.blocks < _MOST_BLOCKS and (
-            self._counts[target] <= _MOST_OF_NODE if is_known else len(self._blocks) < _MOST_NODES
+        is_full = self._counts[target] > _MOST_OF_NODE
+        if is_full:
+            self._full.add(target)
+        has_room = (
+            not is_full
+            and self._series.blocks < _MOST_BLOCKS
+            and (target in self._blocks or len(self._blocks) < _MOST_NODES)
         )
-        if not has_room:
-            self.left_out += 1
-            if is_known:
-                self._full.add(target)
+        self.left_out += not has_room
         return has_room
 
     def _take_slot(self, metric: KnownMetric, target: str, name: str) -> int:

@@ -351,3 +351,21 @@ def test_more_nodes_than_any_site_has_are_left_out_and_counted() -> None:
     table.store(known_metrics()[_RX], unknown, np.ones(len(unknown)))
     table.store(known_metrics()[_RX], keys, np.ones(len(keys)))
     assert len(table._slots[_RX]) <= len(keys)
+
+
+def test_series_that_have_no_room_in_the_whole_table_are_not_tried_again_in_each_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nodes that have room were taken for ready: the labels of all that is not used were parsed
+    in each tick, and a hello was sent."""
+    monkeypatch.setattr("fabmon.feeds.prometheus.series_table._MOST_BLOCKS", 5)
+    table = SeriesTable("instance", PageInterpreter(other_exporters()))
+    metric = known_metrics()[_RX]
+    keys = [of(f"node{number}", f"p{port}") for number in range(10) for port in range(2)]
+    for changed in (5, 0, 0):
+        table.clear()
+        table.store(metric, keys, np.ones(len(keys)))
+        table.settle()
+        assert len(table.changed) == changed
+        table.changed.clear()
+    assert table.left_out == 11

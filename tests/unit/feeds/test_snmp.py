@@ -512,18 +512,18 @@ def test_a_clock_that_hardly_moves_is_not_followed() -> None:
 def test_a_port_that_counts_while_its_switch_answers_does_not_move_the_clock() -> None:
     """Its time came one reply late and was taken for a step back: the clock ran 3 s in 2 s."""
     clock, second = SampleClock(10.0), 1_000_000_000
-    ports = {"early": 8.7, "late": 10.8}
+    ports = {"early": 8_700_000_000, "late": 10_800_000_000}
     newest = newest_change({}, ports)
     assert newest is not None
-    start_ns = clock.at(int(newest * second), 0)
+    start_ns = clock.at(newest, 0)
     assert start_ns == 0
     for reply in range(1, 101):
         # Both count every 2 s, after the reply has listed the first one and before the second.
         name = "early" if reply % 2 else "late"
-        now = {**ports, name: ports[name] + 2.0}
+        now = {**ports, name: ports[name] + 2 * second}
         newest = newest_change(ports, now)
         assert newest is not None
-        clock.at(round(newest * second), reply * second)
+        clock.at(newest, reply * second)
         ports = now
     assert clock.now_ns == pytest.approx(100 * second, abs=2 * second)
 
