@@ -11,6 +11,7 @@ from fabmon.analysis.detectors.congested_path import is_below_reporting_switches
 from fabmon.analysis.evidence.detector_input import DetectorInput
 from fabmon.analysis.fabric_structure import build_structure
 from fabmon.analysis.finding import Change
+from fabmon.fabric.model import Host
 from fabmon.feeds.demo.feed import DemoFeed
 from tests.builders import LeafSpine, Watched, new_pipeline
 from tests.scenario.test_scenarios import HERE, read
@@ -251,6 +252,24 @@ def test_receivers_of_half_the_line_rate_explain_as_much_waiting_as_they_take_lo
     without_credits(hosts, share, *range(1, 17, 2))
     hosts.seconds(25)
     assert len(hosts.opened()) == found
+
+
+def test_a_sender_whose_line_rate_is_unknown_does_not_hide_that_receivers_are_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described = LeafSpine._host
+
+    def without_speed(fabric: LeafSpine, name: str, role: str) -> Host:
+        host = described(fabric, name, role)
+        return msgspec.structs.replace(host, speeds=()) if name == "gpu001" else host
+
+    monkeypatch.setattr(LeafSpine, "_host", without_speed)
+    hosts = WatchedHosts(util=0.4, slow=range(2, 17, 2))
+    hosts.seconds(12)
+    for number in range(1, 17, 2):
+        hosts.fabric.counted[f"gpu{number:03}/eth0", PAUSED_US] = 300_000
+    hosts.seconds(25)
+    assert hosts.opened() == []
 
 
 @pytest.mark.parametrize(("util", "share"), [(0.05, 0.02), (0.3, 0.04)])

@@ -211,16 +211,23 @@ def _may_wait_elsewhere(
     inputs: DetectorInput, seen: HostSigns, waits: Mask, full: Mask, t: ModelThresholds
 ) -> bool:
     """Whether full NICs, and others that are not watched, receive what those that wait send; or
-    slower NICs so much that these wait for as long, as their line rate is faster."""
+    slower NICs so much that these wait for as long, as their line rate is faster.
+
+    Others send, too: NICs at line rate to the full ones, and to slower ones no more is known to go
+    than those that wait send. Counters of sent and received bytes differ a little.
+    """
     nics, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
     sent, received = (total_of(inputs.filled(each)[:, -t.ticks :]) for each in ("tx_bps", "rx_bps"))
-    not_watched = max(0.0, float(sent[nics].sum() - received[nics].sum()))
-    fastest, share = lines[waits].max(), np.fmin(seen.waiting[waits], 1 - t.busy)
+    own = float(sent[waits].sum())
+    at_line_rate = nics & (np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util)
+    not_watched = float((1 - t.takes_part) * sent[nics].sum() - received[nics].sum())
+    taken = max(0.0, float(received[full].sum() - sent[at_line_rate].sum())) + max(0.0, not_watched)
+    fastest, share = np.fmax.reduce(lines[waits]), np.fmin(seen.waiting[waits], 1 - t.busy)
     slower = nics & (lines > 0) & (lines < t.nearly * fastest)
     longer = float((received[slower] * (fastest / lines[slower] - 1)).sum())
+    longer *= min(1.0, own / max(float(received[slower].sum()), 1.0))
     waited = float((sent[waits] * share / (1 - share)).sum())
-    taken = float(received[full].sum()) + not_watched
-    return taken > t.accounts * float(sent[waits].sum()) or longer > t.accounts * waited
+    return taken > t.accounts * own or longer > t.accounts * waited
 
 
 def is_below_reporting_switches(inputs: DetectorInput) -> Mask:
