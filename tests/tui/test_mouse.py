@@ -59,6 +59,32 @@ async def test_a_drag_over_the_timeline_marks_a_range_and_goes_nowhere() -> None
         await run.until(lambda: cursor.mark_out_ns == window[1])
 
 
+async def test_a_drag_beside_the_time_marks_nothing() -> None:
+    """Over the value right of a timeline of one line it marked a range of no length."""
+    async with running(COLLISION, size=(80, 16)) as run:
+        cursor = run.app.screen_state.cursor
+        await run.drag((74, 0), (78, 0), on="#time")
+        assert cursor.mark_in_ns is cursor.mark_out_ns is None
+        await run.drag((60, 0), (78, 0), on="#time")
+        window = run.app.screen_state.timeline_window()
+        assert window is not None
+        await run.until(lambda: cursor.mark_out_ns == window[1])
+
+
+async def test_a_button_that_was_pressed_elsewhere_marks_nothing_and_goes_nowhere() -> None:
+    """A press whose release another screen got was ended by the next release here."""
+    async with running(COLLISION) as run:
+        await run.mouse(events.MouseDown, 100, 2, on="#time")
+        await run.press("2")
+        await run.mouse(events.MouseUp, 10, 10)
+        await run.press("1")
+        for column in (90, 100):
+            await run.mouse(events.MouseDown, 5, 1, on="#findings")
+            await run.mouse(events.MouseUp, column, 2, on="#time")
+        assert run.app.screen_state.cursor.mark_in_ns is None
+        assert "LIVE" in run.header
+
+
 async def test_the_wheel_zooms_the_timeline() -> None:
     async with running(COLLISION) as run:
         span_s = run.app.screen_state.cursor.span_s

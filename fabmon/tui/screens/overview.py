@@ -384,8 +384,10 @@ class OverviewScreen(OverviewPanels):
     def on_timeline_view_dragged(self, event: TimelineView.Dragged) -> None:
         """Mark the time from one column to another, of those that the timeline has."""
         found = self._time_columns()
-        if found is not None and event.last >= found[1]:
-            window, first, count = found
+        if found is None:
+            return
+        window, first, count = found
+        if event.first < first + count and event.last >= first:
             ends = (min(max(each - first, -1), count - 1) for each in (event.first - 1, event.last))
             self.post_message(RangeRequested(*(time_at(each, window, count) for each in ends)))
 

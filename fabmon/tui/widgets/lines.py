@@ -120,7 +120,7 @@ class TimelineView(Painted, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._pressed: int | None = None
+        self._pressed = 0
 
     def action_open(self) -> None:
         """Ask the screen for the page of what is selected."""
@@ -133,12 +133,13 @@ class TimelineView(Painted, can_focus=True):
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
         """Ask for the time at the column, or for the range that was dragged over."""
+        if self.app.mouse_captured is not self:
+            return  # It was pressed elsewhere, or another screen came in between.
         self.release_mouse()
-        pressed, self._pressed = self._pressed, None
-        if pressed == event.x:
+        if self._pressed == event.x:
             self.post_message(self.Picked(event.x))
-        elif pressed is not None:
-            self.post_message(self.Dragged(*sorted((pressed, event.x))))
+        else:
+            self.post_message(self.Dragged(*sorted((self._pressed, event.x))))
 
     def on_mouse_scroll_up(self) -> None:
         """Show less time."""
