@@ -79,6 +79,8 @@ class PageReader:
         self._last_signs: list[float] = []
         self._is_first = True
         self._last_stamp_s: float | None = None
+        self._stamp_before_s: float | None = None
+        self._is_late = False
         self._last_stamps_s: Floats | None = None
 
     def read(
@@ -122,7 +124,22 @@ class PageReader:
             raise BadTimestamp
         if before is not None and len(before) == len(stamps_s):
             known = stamps_s[(stamps_s != before) & ~np.isnan(stamps_s)]
-        return float(known.max()) if known.size else self._last_stamp_s
+        return self._without_late(float(known.max())) if known.size else self._last_stamp_s
+
+    def _without_late(self, stamp_s: float) -> float:
+        """A timestamp; the last one for what was late in the last sample, and has a time between
+        that and the one before. What comes like this twice is a clock that was set back."""
+        last_s, before_s = self._last_stamp_s, self._stamp_before_s
+        self._is_late = (
+            not self._is_late
+            and last_s is not None
+            and before_s is not None
+            and before_s < stamp_s < last_s
+        )
+        if last_s is not None and self._is_late:
+            return last_s
+        self._stamp_before_s = last_s
+        return stamp_s
 
     def _sample(
         self, numbers: list[int | None], stamp_s: float | None, now_ns: int, is_read_now: bool

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -413,6 +414,35 @@ def test_a_series_whose_time_stays_in_the_future_does_not_stop_the_others() -> N
     assert second.values is not None
     third = reader.read((line.format(0, 1_700_000_005_000) + ahead).encode())
     assert third.mono_ns - second.mono_ns == 2_500_000_000
+
+
+def test_series_that_were_late_in_a_page_are_no_sample_of_their_own() -> None:
+    """Their time is older than that of the page before: the clock went back, and the page after
+    had their values again, as of a port without traffic."""
+    reader = PageReader(exporter_tables())
+    line = 'ib_port_xmit_discards{{ib_port="mlx5_{}:1"}} {} {}\n'
+    samples: list[tuple[int, ...]] = []
+    for page in range(12):
+        # Both count every 2 s; pages, of which there is one each second, have the second one first.
+        times = [10_700 + (page - 1) // 2 * 2000, 10_800 + page // 2 * 2000]
+        text = "".join(line.format(port, at, at) for port, at in enumerate(times))
+        reading = reader.read(text.encode())
+        if reading.values is not None:
+            samples.append((reading.mono_ns // 10**6, *(each or 0 for each in reading.values)))
+    # From the second sample on it is known which time is an old one.
+    steps = {
+        tuple(new - old for old, new in zip(*each, strict=True)) for each in pairwise(samples[2:])
+    }
+    assert steps == {(2000, 2000, 2000)}
+
+
+def test_timestamps_that_were_set_back_are_followed() -> None:
+    reader = PageReader(exporter_tables())
+    line = 'ib_port_xmit_discards{{ib_port="mlx5_0:1"}} 7 {}\n'
+    times = (10_000, 12_000, 9_000_000, 14_000, 16_000, 15_000, 17_000, 19_000)
+    read = [reader.read(line.format(at).encode()) for at in times]
+    found = [at for at, each in zip(times, read, strict=True) if each.values is not None]
+    assert found == [10_000, 12_000, 9_000_000, 16_000, 15_000, 17_000, 19_000]
 
 
 def test_series_of_other_metrics_do_not_change_the_objects() -> None:
