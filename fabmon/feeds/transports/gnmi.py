@@ -26,7 +26,7 @@ from fabmon.feeds.transports.gnmi_client import (
     load_extra,
     open_channel,
     path_elements,
-    received_bytes,
+    peers_of,
     subscribe_response,
     typed_value,
     usual_encoding,
@@ -102,6 +102,7 @@ class GnmiTransport:
         self._interval_s = settings.interval_s
         self._budgets = CpuBudgets(_CPU_SHARE)
         self._sent: dict[str, TokenBucket] = {}
+        self._received: dict[str, ReceivedBytes] = {}
         self._connections = Connections()
 
     async def open(self, host: Host) -> ProbeSession:
@@ -127,7 +128,8 @@ class GnmiTransport:
         )
         if sent.wait_s(0.0, time.monotonic()):
             raise _flood()
-        received = await received_bytes(host, self._connections)
+        received = self._received.setdefault(host.name, ReceivedBytes(self._connections))
+        received.peers = await peers_of(host) or received.peers
         client = GnmiClient(await open_channel(host), metadata)
         poller = GnmiPoller(client, self._interval_s, cpu, (received, sent))
         return PolledSession(poller, host.name, self._interval_s)

@@ -16,7 +16,7 @@ from fabmon.fabric.model import Host
 from fabmon.feeds.errors import BadTrust, LoginRefused, Misbehaved, NodeError, Unreachable
 from fabmon.feeds.transports import openconfig
 from fabmon.feeds.transports.openconfig import Keys
-from fabmon.feeds.transports.received_bytes import Connections, ReceivedBytes
+from fabmon.feeds.transports.received_bytes import Peer
 from fabmon.secret_files import without_secrets
 from fabmon.trusted_certificates import read_certificates
 
@@ -54,16 +54,15 @@ async def open_channel(host: Host) -> Any:
     return grpc.aio.secure_channel(where, grpc.ssl_channel_credentials(roots), options=options)
 
 
-async def received_bytes(host: Host, connections: Connections) -> ReceivedBytes:
-    """What counts the bytes that a device has sent to this process."""
+async def peers_of(host: Host) -> set[Peer]:
+    """What the other end of a connection to a device may be; none where its name is not known."""
     port = host.port or _PORT
-    addresses: set[str] = set()
     with contextlib.suppress(OSError, UnicodeError, TimeoutError):
         async with asyncio.timeout(_RESOLVE_S):
             where = host.address or host.name
             found = await asyncio.get_running_loop().getaddrinfo(where, port)
-            addresses = {str(place[0]) for *_, place in found}
-    return ReceivedBytes(addresses, port, connections)
+            return {(str(place[0]), port) for *_, place in found}
+    return set()
 
 
 def _certificates(file: str) -> bytes:

@@ -49,10 +49,13 @@ class Connections:
 
 
 class ReceivedBytes:
-    """Counts what the connections to some addresses, at one port, have received."""
+    """Counts what the connections to some `peers`, the addresses of a device, have received.
 
-    def __init__(self, addresses: Collection[str], port: int, connections: Connections) -> None:
-        self._peers = {(address, port) for address in addresses}
+    It outlasts a session: gRPC may keep its connection for the next one.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self.peers: Collection[Peer] = ()
         self._connections = connections
         self._counts: dict[int, int] = {}
 
@@ -60,7 +63,7 @@ class ReceivedBytes:
         """The bytes since the last call; 0 where there is no such connection, or no Linux."""
         before, self._counts = self._counts, self._counts_of(self._counts)
         if not self._counts:
-            found = itertools.chain.from_iterable(map(self._connections.to, self._peers))
+            found = itertools.chain.from_iterable(map(self._connections.to, self.peers))
             self._counts = self._counts_of(found)
         # A smaller count is that of another connection.
         return sum(
@@ -69,9 +72,9 @@ class ReceivedBytes:
         )
 
     def _counts_of(self, fds: Iterable[int]) -> dict[int, int]:
-        """What those of some descriptors that are connections to the peer have received."""
+        """What those of some descriptors that are connections to the peers have received."""
         known = ((fd, _connection(fd)) for fd in fds)
-        return {fd: found[1] for fd, found in known if found and found[0] in self._peers}
+        return {fd: found[1] for fd, found in known if found and found[0] in self.peers}
 
 
 def _connection(fd: int) -> tuple[Peer, int] | None:

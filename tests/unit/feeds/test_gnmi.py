@@ -50,6 +50,7 @@ from fabmon.feeds.transports.openconfig import (
     queue_number,
     speed,
 )
+from fabmon.feeds.transports.polled import PolledSession
 from fabmon.feeds.transports.received_bytes import Connections, ReceivedBytes
 from fabmon.feeds.transports.transport import ProbeSession
 from tests.fixtures import gnmi
@@ -686,10 +687,11 @@ def test_what_a_peer_sent_is_counted_and_nothing_of_others() -> None:
             for end, size in zip(accepted, (1000, 5000), strict=True):
                 end.sendall(b"x" * size)
             assert len(ends[0].recv(1000, socket.MSG_WAITALL)) == 1000
-            count = ReceivedBytes({"127.0.0.1"}, port, Connections())
+            count, other_count = ReceivedBytes(Connections()), ReceivedBytes(Connections())
+            count.peers, other_count.peers = {("127.0.0.1", port)}, {("192.0.2.1", port)}
             assert count.more() == 1000
             assert count.more() == 0
-            assert ReceivedBytes({"192.0.2.1"}, port, Connections()).more() == 0
+            assert other_count.more() == 0
         finally:
             for end in (*ends, *accepted):
                 end.close()
@@ -711,9 +713,44 @@ def test_devices_that_are_not_found_are_looked_for_together(
     monkeypatch.setattr(received_bytes, "_descriptors", look)
     monkeypatch.setattr(received_bytes, "time", SimpleNamespace(monotonic=lambda: now_s))
     connections = Connections()
-    devices = [ReceivedBytes({f"192.0.2.{n}"}, 9339, connections) for n in range(200)]
+    devices = [ReceivedBytes(connections) for _ in range(200)]
+    for number, each in enumerate(devices):
+        each.peers = {(f"192.0.2.{number}", 9339)}
     assert [each.more() for each in devices] == [0] * 200
     assert looks == 1
     now_s += 5
     assert [each.more() for each in devices] == [0] * 200
     assert looks == 2
+
+
+async def test_what_a_connection_received_is_counted_once_where_the_next_session_keeps_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device that had sent for an hour was taken for a flood, and left alone for minutes."""
+
+    async def no_channel(host: Host) -> Any:
+        async def close() -> None:
+            pass
+
+        return SimpleNamespace(close=close)
+
+    monkeypatch.setattr(gnmi_transport, "open_channel", no_channel)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        device = msgspec.structs.replace(HOST, port=listener.getsockname()[1])
+        transport = GnmiTransport(ProbeSettings(interval_s=0.1))
+        transport._sent[device.name] = TokenBucket(1500, 1e-6, time.monotonic())
+        with socket.create_connection(listener.getsockname()) as kept, listener.accept()[0] as far:
+            far.sendall(b"x" * 1000)
+            kept.recv(1000, socket.MSG_WAITALL)
+            for _ in range(3):
+                session = await transport.open(device)
+                assert isinstance(session, PolledSession)
+                poller = session._poller
+                assert isinstance(poller, GnmiPoller)
+                poller._check_flood()
+                await session.close()
+            far.sendall(b"x" * 1000)
+            kept.recv(1000, socket.MSG_WAITALL)
+            assert isinstance(poller, GnmiPoller)
+            with pytest.raises(Misbehaved):
+                poller._check_flood()
