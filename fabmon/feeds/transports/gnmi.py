@@ -198,6 +198,9 @@ class GnmiPoller:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._client.close()
+        if self._sent is not None:
+            # gRPC reads on until its calls are garbage and collected: a flood would go on.
+            self._sent[0].shut_down()
 
     async def _watched(self, work: Coroutine[Any, Any, _T]) -> _T:
         """The result of what waits for the device. Raises Misbehaved for a flood."""

@@ -6,6 +6,7 @@ it neither limits nor counts them.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -70,6 +71,12 @@ class ReceivedBytes:
             size - before[fd] if size >= before.get(fd, math.inf) else size
             for fd, size in self._counts.items()
         )
+
+    def shut_down(self) -> None:
+        """End the connections that were counted last."""
+        for fd in self._counts_of(self._counts):
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _counts_of(self, fds: Iterable[int]) -> dict[int, int]:
         """What those of some descriptors that are connections to the peers have received."""
