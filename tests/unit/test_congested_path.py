@@ -242,6 +242,24 @@ def test_a_full_receiver_explains_all_that_wait_and_send_no_more_than_it_gets(
     assert hosts.changes == []
 
 
+def test_a_ring_at_line_rate_explains_no_other_job() -> None:
+    hosts = WatchedHosts(util=0.3, metrics=("ib_ext_tx_wait",))
+    for number in range(9, 17):
+        hosts.fabric.send(0.66 * RATE, f"gpu{number:03}/eth0", f"leaf1/down{number % 8 + 9}")
+    hosts.seconds(12)
+    without_credits(hosts, 0.3, 2, 3, 4)
+    hosts.seconds(25)
+    assert len(hosts.opened()) == 1
+
+
+def test_slow_nics_of_a_large_job_explain_no_more_than_those_that_wait_send() -> None:
+    hosts = WatchedHosts(util=0.4, slow=range(5, 17), metrics=("ib_ext_tx_wait",))
+    hosts.seconds(12)
+    without_credits(hosts, 0.55, 1, 2, 3)
+    hosts.seconds(25)
+    assert len(hosts.opened()) == 1
+
+
 @pytest.mark.parametrize(("share", "found"), [(0.3, 0), (0.55, 1)])
 def test_receivers_of_half_the_line_rate_explain_as_much_waiting_as_they_take_longer(
     share: float, found: int

@@ -213,21 +213,27 @@ def _may_wait_elsewhere(
     """Whether full NICs, and others that are not watched, receive what those that wait send; or
     slower NICs so much that these wait for as long, as their line rate is faster.
 
-    Others send, too: NICs at line rate to the full ones, and to slower ones no more is known to go
-    than those that wait send. Counters of sent and received bytes differ a little.
+    NICs that are full in both directions exchange it with those of other hosts, as in a ring. To
+    slower ones no more is known to go than those that wait send.
     """
     nics, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
     sent, received = (total_of(inputs.filled(each)[:, -t.ticks :]) for each in ("tx_bps", "rx_bps"))
-    own = float(sent[waits].sum())
-    at_line_rate = nics & (np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util)
-    not_watched = float((1 - t.takes_part) * sent[nics].sum() - received[nics].sum())
-    taken = max(0.0, float(received[full].sum() - sent[at_line_rate].sum())) + max(0.0, not_watched)
-    fastest, share = np.fmax.reduce(lines[waits]), np.fmin(seen.waiting[waits], 1 - t.busy)
+    own, node = float(sent[waits].sum()), inputs.structure.node
+    in_both = full & (np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util)
+    get, give = (
+        np.bincount(node[of], rates[of], minlength=len(inputs.structure.fabric.nodes))
+        for of, rates in ((full, received), (in_both, sent))
+    )
+    taken = np.fmax(get - (give.sum() - give), 0).sum()
+    taken += max(0.0, float(sent[nics].sum() - received[nics].sum()))
+    # Of an unknown line rate no share is known, neither sent nor waited.
+    known = waits & (lines > 0)
+    fastest, share = lines[known].max(initial=0), np.fmin(seen.waiting[known], 1 - t.busy)
     slower = nics & (lines > 0) & (lines < t.nearly * fastest)
     longer = float((received[slower] * (fastest / lines[slower] - 1)).sum())
     longer *= min(1.0, own / max(float(received[slower].sum()), 1.0))
-    waited = float((sent[waits] * share / (1 - share)).sum())
-    return taken > t.accounts * own or longer > t.accounts * waited
+    waited = float((sent[known] * share / (1 - share)).sum())
+    return bool(taken > t.accounts * own or longer > t.accounts * waited)
 
 
 def is_below_reporting_switches(inputs: DetectorInput) -> Mask:
