@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
+import msgspec
+
 from fabmon.analysis.job.observation import Location, Observation, Weight, rank_list
 from fabmon.analysis.job.wire import Extent, FindingAtTime, PortLoad, Wire
 from fabmon.analysis.job_log.nccl_tests import BenchmarkResult, BenchmarkRow
@@ -31,6 +33,8 @@ _MOST_UNREAD = 8
 _MOST_SIZES = 40
 _SMALLEST_SIZE = 1 << 20
 _MOST_NICS = 2
+_MOST_SEEN = 40
+"""Characters of what was seen, so that its row fits a terminal; the JSON has all."""
 _HEAD = ("SEEN", "TIMES", "SINCE", "GROUP", "RANK", "HOST", "PID", "GPU", "NIC", "LINK")
 _FAR = ("FAR END", "LINK")
 
@@ -99,8 +103,8 @@ def _ras_head(record: RasRecord) -> Iterator[str]:
 
 
 def _seen_lines(seen: Sequence[Observation], conclusions: Sequence[str]) -> Iterator[str]:
-    """A row for each place, and what no conclusion says. A column of which nothing is known is left
-    out."""
+    """A row for each place, with all of its ranks, and what no conclusion says. A column of which
+    nothing is known is left out."""
     rows = [row for each in seen if each.what for row in _rows(each)]
     if not rows:
         return
@@ -129,8 +133,9 @@ def _rows(each: Observation) -> Iterator[tuple[str, ...]]:
     since = ABSENT if each.ran_s else each.log_time or ABSENT
     if each.time is not None:
         since = f"{each.time:%m-%d %H:%M:%SZ}"
+    what = f"{'↳ ' if each.weight == Weight.CONSEQUENCE else ''}{each.what}"
     start = (
-        f"{'↳ ' if each.weight == Weight.CONSEQUENCE else ''}{each.what}",
+        what if len(what) <= _MOST_SEEN else f"{what[: _MOST_SEEN - 1].rstrip()}…",
         str(each.times) if each.times > 1 else "",
         since,
         ABSENT if is_world(each.group) else each.group or ABSENT,
@@ -138,8 +143,11 @@ def _rows(each: Observation) -> Iterator[tuple[str, ...]]:
     far = each.others[0] if each.others and not each.operation else None
     end = (ABSENT, ABSENT) if far is None else (_far_name(far), _links(far))
     unnamed = f"{each.count} not named" if each.count and not each.at else ABSENT
+    ranks: dict[Location, list[int]] = {}
     for place in each.at or (Location(),):
-        rank = rank_list(place.ranks).partition(" ")[2] if place.ranks else unnamed
+        ranks.setdefault(msgspec.structs.replace(place, ranks=()), []).extend(place.ranks)
+    for place, there in ranks.items():
+        rank = rank_list(there).partition(" ")[2] if there else unnamed
         yield (*start, rank, *_where(place), *end)
 
 

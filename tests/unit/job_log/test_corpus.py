@@ -181,6 +181,14 @@ def test_a_healthy_job_that_printed_nothing_of_pytorch_has_no_failure(name: str)
     assert "No failure" in done.output or "no line of NCCL" in str(done.exception)
 
 
+@pytest.mark.parametrize("name", ["asleep-2", "late-4", "link-cut-3", "mismatch-1"])
+def test_a_long_text_does_not_make_the_table_wide(name: str) -> None:
+    """Its column was up to 160 characters wide, and every row two lines or more."""
+    done = CliRunner().invoke(cli, ["explain", str(CORPUS / f"{name}.log")])
+    table = done.output[done.output.index("\nSEEN ") + 1 :].partition("\n\n")[0]
+    assert max(map(len, table.splitlines())) <= 100
+
+
 def test_every_fault_has_a_fixture_and_a_right_answer() -> None:
     fixtures = {path.stem: path.stat().st_size for path in CORPUS.glob("*.log")}
     assert fixtures.keys() == FAULTS.keys() == {*RIGHT, *SILENT}

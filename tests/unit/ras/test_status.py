@@ -416,6 +416,13 @@ def test_the_text(tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPat
     check_golden(GOLDENS / "dead.txt", run("dead.txt").output)
 
 
+def test_ranks_of_one_place_are_one_row(tmp_path: Path) -> None:
+    """Where RAS names no host, 30 ranks that are behind were 16 rows and "14 others"."""
+    text = run(saved(tmp_path / "a.txt", ras_texts.MISMATCH_2_26.encode())).output
+    (row,) = (line for line in text.splitlines() if line.startswith("AllGather 640 of 641"))
+    assert "  0-11, 14-31  " in row
+
+
 def test_redacted_output_has_no_names(tmp_path: Path, recording: Path) -> None:
     answers = two_answers(tmp_path, late=10)
     dead = saved(tmp_path / "secret.txt", ras_texts.DEAD_2_30.encode())
