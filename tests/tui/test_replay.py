@@ -358,6 +358,25 @@ async def test_the_strip_zooms_and_comes_back(recording: tuple[Path, list[Scene]
         await run.shows(" 2 min ═")
 
 
+async def test_a_drag_marks_no_time_after_the_end_of_the_recording(
+    recording: tuple[Path, list[Scene]],
+) -> None:
+    """The timeline shows more time than a short recording has, where one asks for it."""
+    async with replaying(recording[0]) as run:
+        await at_end(run)
+        await run.press("-", "-", "-", "-", "-")
+        await run.shows(" 3 h ═")
+        cursor = run.app.screen_state.cursor
+        await run.drag((1, 2), (110, 2), on="#time")
+        await run.says("marked ")
+        assert cursor.recorded is not None
+        whole = (cursor.recorded.start_ns, cursor.recorded.until_ns)
+        assert cursor.range_ns == whole
+        await run.drag((100, 2), (110, 2), on="#time")
+        await run.says("nothing is recorded in that range")
+        assert cursor.range_ns == whole
+
+
 async def test_what_was_not_recorded_is_a_gap(tmp_path: Path) -> None:
     watching = Watching()
     writer = Writer.create(tmp_path / "a.fabrec", watching.session)

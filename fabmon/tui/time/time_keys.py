@@ -50,10 +50,16 @@ class TimeKeys(ScreenApp):
         self.player.seek(event.time_ns)
 
     def on_range_requested(self, event: RangeRequested) -> None:
-        """Mark a range of the timeline."""
-        cursor = self.screen_state.cursor
-        cursor.mark_in_ns, cursor.mark_out_ns = event.from_ns, event.until_ns
-        self.say(_marked(event.from_ns, event.until_ns))
+        """Mark a range of the timeline: of a recording, the part that it has."""
+        cursor, ends_ns = self.screen_state.cursor, (event.from_ns, event.until_ns)
+        recorded = cursor.recorded
+        if self.screen_state.live is None and recorded is not None:
+            ends_ns = (max(ends_ns[0], recorded.start_ns), min(ends_ns[1], recorded.until_ns))
+        if ends_ns[0] < ends_ns[1]:
+            cursor.mark_in_ns, cursor.mark_out_ns = ends_ns
+            self.say(_marked(*ends_ns))
+        else:
+            self.say("nothing is recorded in that range")
         self.repaint()
 
     def on_zoom_requested(self, event: ZoomRequested) -> None:
