@@ -205,7 +205,7 @@ def _test_row(row: BenchmarkRow, test: BenchmarkResult) -> tuple[str, str, str, 
 
 def _host_lines(hosts: Sequence[HostRecord]) -> Iterator[str]:
     if hosts:
-        yield from aligned([("HOST", "RANKS", "GPUS", "HCAS"), *map(_host_row, hosts[:_MOST_ROWS])])
+        yield from aligned([("HOST", "RANK", "GPU", "HCAS"), *map(_host_row, hosts[:_MOST_ROWS])])
     if len(hosts) > _MOST_ROWS:
         rest = fold([each.host for each in hosts[_MOST_ROWS:]])
         yield f"and {plural(len(hosts) - _MOST_ROWS, 'host')}: {clean(rest)}"
