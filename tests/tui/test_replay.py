@@ -16,8 +16,8 @@ from fabmon.recording.reading.reader import Recording
 from fabmon.recording.writing.writer import Writer
 from fabmon.scenes.recorded_past import RecordedPast
 from fabmon.tui.screen_app import KeyHandled
-from tests.tui.recordings import BEGAN_S, Watching, at, replaying
-from tests.tui.running import Running
+from tests.tui.recordings import BEGAN_S, Watching, at, recording_of, replaying
+from tests.tui.running import Running, running
 
 SIZES = [(60, 18), (80, 24), (120, 40)]
 
@@ -375,6 +375,20 @@ async def test_a_drag_marks_no_time_after_the_end_of_the_recording(
         await run.drag((100, 2), (110, 2), on="#time")
         await run.says("nothing is recorded in that range")
         assert cursor.range_ns == whole
+
+
+async def test_a_drag_marks_no_time_before_the_run(tmp_path: Path) -> None:
+    watching = Watching()
+    scenes = watching.record(tmp_path / "now.fabrec", 40)
+    async with running(recording=recording_of(tmp_path / "now.fabrec")) as run:
+        await run.send(*scenes)
+        await run.press("-")
+        await run.drag((1, 2), (119, 2), on="#time")
+        await run.says("marked ")
+        cursor = run.app.screen_state.cursor
+        assert cursor.recorded is not None
+        newest_ns = scenes[-1].snapshot.time_ns
+        assert cursor.range_ns == (cursor.recorded.start_ns, newest_ns)
 
 
 async def test_what_was_not_recorded_is_a_gap(tmp_path: Path) -> None:

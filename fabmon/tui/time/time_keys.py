@@ -49,12 +49,12 @@ class TimeKeys(ScreenApp):
         """Go to a time of the timeline."""
         self.player.seek(event.time_ns)
 
-    def on_range_requested(self, event: RangeRequested) -> None:
-        """Mark a range of the timeline: of a recording, the part that it has."""
-        cursor, ends_ns = self.screen_state.cursor, (event.from_ns, event.until_ns)
-        recorded = cursor.recorded
-        if self.screen_state.live is None and recorded is not None:
-            ends_ns = (max(ends_ns[0], recorded.start_ns), min(ends_ns[1], recorded.until_ns))
+    async def on_range_requested(self, event: RangeRequested) -> None:
+        """Mark a range of the timeline: the part of it in which something was seen."""
+        cursor = self.screen_state.cursor
+        recorded = cursor.recorded or await self.player.moves.recorded()
+        newest_ns = self._newest_ns(recorded) or event.until_ns
+        ends_ns = (max(event.from_ns, recorded.start_ns), min(event.until_ns, newest_ns))
         if ends_ns[0] < ends_ns[1]:
             cursor.mark_in_ns, cursor.mark_out_ns = ends_ns
             self.say(_marked(*ends_ns))
