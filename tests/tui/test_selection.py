@@ -91,7 +91,7 @@ async def test_the_mark_works_in_every_colour_mode(color: str) -> None:
     async with running(COLLISION, size=(120, 40), color=color) as run:
         await _choose_the_first(run)
         mark = "*" if color == "none" else "◉"
-        assert mark in run.lines[3]
+        assert mark in run.lines[4]
         golden.check(f"selection-{color}", "\n".join(line for line in run.lines if mark in line))
 
 
