@@ -122,5 +122,5 @@ async def test_a_finding_opens_once_on_the_timeline(
         async with reader_of(recorded) as past:
             scene = await way(past, at(second))
         opened = [each for each in scene.events if each.text.startswith("open ecmp_collision")]
-        assert len(opened) == len({each.text for each in opened}) == (second > 23), second
+        assert len(opened) == len({each.text for each in opened}) == (second > 24), second
         assert {each.since_ns for each in scene.findings} <= {each.time_ns for each in opened}
