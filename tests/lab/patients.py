@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.lab import Lab
@@ -119,9 +119,10 @@ def ward(lab: Lab, folder: Path) -> Iterator[Ward]:
 
 
 def _children(pid: int) -> list[int]:
-    """All descendants of a process, the deepest first."""
+    """All descendants of a process, the deepest first; none of one that has ended meanwhile."""
     found: list[int] = []
-    for task in Path("/proc", str(pid), "task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [*_children(int(child)), int(child)]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path("/proc", str(pid), "task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [*_children(int(child)), int(child)]
     return found
