@@ -118,7 +118,8 @@ class CongestedPaths:
         t, nics, lines = self._model.t, inputs.structure.is_rail, inputs.snapshot.line_rate_bps
         sends = seen.sends.copy()
         # A NIC that sends at line rate is held by nobody, whatever its marks.
-        sends[np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util] = -t.veto
+        at_line_rate = np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util
+        sends[at_line_rate] = -t.veto
         sends[is_below_reporting_switches(inputs)] = np.nan
         slowed = sends > 0
         explained = self._last_hops(inputs)
@@ -134,7 +135,9 @@ class CongestedPaths:
             sends[marked] = -t.veto
             unexplained[:] = False
         if waits.any():
-            if explained.any() or _may_wait_elsewhere(inputs, seen, waits, full, t):
+            if explained.any() or _may_wait_elsewhere(
+                inputs, seen, waits, (full, full & at_line_rate), t
+            ):
                 sends[waits] = -t.veto
         # Fewer than many are background, unless two are clear.
         elif marked.sum() < t.several and (sends[marked] >= 2 * t.veto).sum() < 2:
@@ -208,21 +211,21 @@ def _condition(
 
 
 def _may_wait_elsewhere(
-    inputs: DetectorInput, seen: HostSigns, waits: Mask, full: Mask, t: ModelThresholds
+    inputs: DetectorInput, seen: HostSigns, waits: Mask, full: tuple[Mask, Mask], t: ModelThresholds
 ) -> bool:
     """Whether full NICs, and others that are not watched, receive what those that wait send; or
     slower NICs so much that these wait for as long, as their line rate is faster.
 
-    NICs that are full in both directions exchange it with those of other hosts, as in a ring. To
-    slower ones no more is known to go than those that wait send.
+    `full` are NICs that receive at line rate, and those of them that also send at line rate: these
+    exchange it with those of other hosts, as in a ring. To slower ones no more is known to go than
+    those that wait send.
     """
     nics, lines = inputs.structure.is_rail, inputs.snapshot.line_rate_bps
     sent, received = (total_of(inputs.filled(each)[:, -t.ticks :]) for each in ("tx_bps", "rx_bps"))
     own, node = float(sent[waits].sum()), inputs.structure.node
-    in_both = full & (np.fmax.reduce(inputs.sent[:, -t.window :], axis=1) >= t.full_util)
     get, give = (
         np.bincount(node[of], rates[of], minlength=len(inputs.structure.fabric.nodes))
-        for of, rates in ((full, received), (in_both, sent))
+        for of, rates in zip(full, (received, sent), strict=True)
     )
     taken = np.fmax(get - (give.sum() - give), 0).sum()
     taken += max(0.0, float(sent[nics].sum() - received[nics].sum()))
