@@ -57,11 +57,15 @@ class CpuBudgets:
         self._per_s = per_s
         self._buckets: dict[str, TokenBucket] = {}
 
+    def bucket(self, node: str) -> TokenBucket:
+        """The budget of a node, also one that is used up."""
+        now_s = time.monotonic()
+        return self._buckets.setdefault(node, TokenBucket(CPU_BURST_S, self._per_s, now_s))
+
     def of(self, node: str) -> TokenBucket:
         """The budget of a node. Raises Misbehaved while it is used up."""
-        now_s = time.monotonic()
-        cpu = self._buckets.setdefault(node, TokenBucket(CPU_BURST_S, self._per_s, now_s))
-        wait_s = cpu.wait_s(0.0, now_s)
+        cpu = self.bucket(node)
+        wait_s = cpu.wait_s(0.0, time.monotonic())
         if wait_s:
             raise over_budget(cpu, f"; not asked for {interval(math.ceil(wait_s))}")
         return cpu

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fabmon.feeds.token_bucket import CPU_BURST_S, CPU_SHARE, TokenBucket, over_budget
+from fabmon.feeds.token_bucket import CpuBudgets, over_budget
 
 _AGAIN_AT = 0.5
 """Share of the burst that has to be there again before new series are taken."""
@@ -18,7 +18,7 @@ class TargetBudgets:
 
     def __init__(self) -> None:
         self.overspent: set[str] = set()
-        self._buckets: dict[str, TokenBucket] = {}
+        self._cpu = CpuBudgets()
 
     @contextmanager
     def charged(self, target: str) -> Iterator[None]:
@@ -28,23 +28,17 @@ class TargetBudgets:
             yield
         finally:
             spent_s = time.thread_time() - began_s
-            if not self._bucket(target).take(spent_s, time.monotonic()):
+            if not self._cpu.bucket(target).take(spent_s, time.monotonic()):
                 self.overspent.add(target)
 
     def refusal(self, target: str) -> str:
         """Why nothing is read of a target; empty where all is well."""
-        return str(over_budget(self._bucket(target))) if target in self.overspent else ""
+        return str(over_budget(self._cpu.bucket(target))) if target in self.overspent else ""
 
     def recovered(self) -> set[str]:
         """The targets that may cost something again; they are `overspent` no more."""
         now_s = time.monotonic()
-        again = {each for each in self.overspent if not self._bucket(each).wait_s(_AGAIN_AT, now_s)}
+        waits_s = {each: self._cpu.bucket(each).wait_s(_AGAIN_AT, now_s) for each in self.overspent}
+        again = {each for each, wait_s in waits_s.items() if not wait_s}
         self.overspent -= again
         return again
-
-    def _bucket(self, target: str) -> TokenBucket:
-        bucket = self._buckets.get(target)
-        if bucket is None:
-            bucket = TokenBucket(CPU_BURST_S, CPU_SHARE, time.monotonic())
-            self._buckets[target] = bucket
-        return bucket

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from fabmon.fabric.tick import NodeState
-from fabmon.feeds.prometheus import responses, target_budgets
+from fabmon.feeds import token_bucket
+from fabmon.feeds.prometheus import responses
 from fabmon.feeds.prometheus.client import PrometheusAccess, PrometheusClient
 from fabmon.feeds.prometheus.feed import PrometheusFeed
 from fabmon.feeds.prometheus.metric_names import known_metrics, other_exporters
@@ -24,7 +25,7 @@ from fabmon.feeds.prometheus.responses import QueryRefused
 from fabmon.feeds.prometheus.series_table import SeriesTable
 from fabmon.feeds.prometheus.target_blocks import PageInterpreter
 from fabmon.feeds.prometheus.tick_builder import TickBuilder
-from fabmon.feeds.token_bucket import TokenBucket
+from fabmon.feeds.token_bucket import CpuBudgets, TokenBucket
 from tests.unit.feeds.test_prometheus_errors import FakePrometheus, Reply, served
 
 _TIMES = ["1e300", "Inf", "-Inf", "NaN", "1e12", "-1e12"]
@@ -295,9 +296,9 @@ def test_series_with_other_labels_each_time_are_read_as_the_budget_of_their_node
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """20,000 of one node took 1.6 s of each tick, in which no key was heard."""
-    monkeypatch.setattr(target_budgets, "CPU_BURST_S", 0.05)
-    monkeypatch.setattr(target_budgets, "CPU_SHARE", 1e-6)
+    monkeypatch.setattr(token_bucket, "CPU_BURST_S", 0.05)
     table = SeriesTable("instance", PageInterpreter(other_exporters()))
+    table.budgets._cpu = CpuBudgets(1e-6)
     builder = TickBuilder(table, 1.0, {})
     metric = known_metrics()[_RX]
 
@@ -320,7 +321,7 @@ def test_series_with_other_labels_each_time_are_read_as_the_budget_of_their_node
     assert table.size == 1, "nothing is kept of a node that is not read"
     stable = [of("a", f"p{port}") for port in range(5)]
     assert tick(320, stable) == {"b"}
-    table.budgets._buckets["a"] = TokenBucket(10.0, 0.1, time.monotonic())
+    table.budgets._cpu._buckets["a"] = TokenBucket(10.0, 0.1, time.monotonic())
     assert tick(321, stable) == {"b"}
     assert tick(322, stable) == {"a", "b"}
     assert not builder.refused
