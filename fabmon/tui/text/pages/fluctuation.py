@@ -66,10 +66,14 @@ def over(found: Fluctuation) -> list[str]:
     """`14:06:41Z to 14:21:39Z`, `15 min watched`; with dates where it is more than one day."""
     if not found.until_ns:
         return ["no data yet"]
+    return [" to ".join(ends(found)), f"{duration(found.watched_s)} watched"]
+
+
+def ends(found: Fluctuation) -> tuple[str, str]:
+    """The first and the last time of a study; with dates where it is more than one day."""
     is_day = date_time(found.from_ns)[:10] == date_time(found.until_ns)[:10]
-    formatted = time_of_day if is_day else day_time
-    between = f"{formatted(found.from_ns)} to {formatted(found.until_ns)}"
-    return [between, f"{duration(found.watched_s)} watched"]
+    written = time_of_day if is_day else day_time
+    return written(found.from_ns), written(found.until_ns)
 
 
 def targets(scene: Scene, found: Fluctuation) -> list[tuple[Subject, Target]]:
@@ -101,6 +105,7 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
         lines.append(line(("   No communication seen", palette.dim)))
     else:
         lines.append(_legend(ctx, found))
+    look = Look(palette, scale(heat_metric("util"), palette.depth, False))
     for kind, title in _TITLES.items():
         subjects = [each for each in measured if each.kind == kind]
         if kind == LINK:
@@ -112,7 +117,7 @@ def page(ctx: DrawContext, found: Fluctuation) -> list[Line]:
         if subjects:
             lines.append(_head(ctx, title, name))
             shown = subjects[:_MOST_ROWS]
-            lines += [_row(ctx, each, name, rows, named) for each in shown]
+            lines += [_row(ctx, each, name, rows, named, look) for each in shown]
             lines += more_rows(len(subjects) - len(shown), kind, palette.dim)
     for text in _notes(found):
         lines += paragraph(text, ctx.width, palette.dim, indent=1)
@@ -163,6 +168,7 @@ def _row(
     name: int,
     rows: dict[str, int],
     named: Mapping[str, str],
+    look: Look,
 ) -> Line:
     palette, spread = ctx.palette, subject.spread
     assert spread is not None
@@ -178,16 +184,15 @@ def _row(
             f" {right(percent(spread.cov), _COV)} {right(percent(spread.share), _COV)}  ",
             palette.dim,
         ),
-        *_over_time(ctx, curve),
+        *_over_time(look, curve),
     ]
     return line(*spans, target=_target(subject, rows))
 
 
-def _over_time(ctx: DrawContext, curve: Floats) -> list[Span]:
+def _over_time(look: Look, curve: Floats) -> list[Span]:
     """A cell for each value, by its share of the highest one."""
     if not np.isfinite(curve).any():
         return []
-    look = Look(ctx.palette, scale(heat_metric("util"), ctx.palette.depth, False))
     cells = look.levels.levels_of(curve / max(float(np.nanmax(curve)), 1.0))
     cells[np.isnan(curve)] = ABSENT
     return [look.picture(code, 1) for code in cells.tolist()]

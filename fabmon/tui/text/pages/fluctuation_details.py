@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from fabmon.analysis.fluctuation.results import Fluctuation, Slot, Subject
-from fabmon.fabric.time_wording import date_time, day_time, time_of_day
+from fabmon.fabric.time_wording import time_of_day
 from fabmon.fabric.wording import RATE, percent_change, rounded_percent
 from fabmon.tui.line import Line, Span, fit, line, right
 from fabmon.tui.palette import Depth
 from fabmon.tui.text.chart import BLOCKS, GAP
 from fabmon.tui.text.draw_context import DrawContext
-from fabmon.tui.text.pages.fluctuation import rate_of
+from fabmon.tui.text.pages.fluctuation import ends, rate_of
 
 _HOURS = 24
 _MOST_STEPS_OF_ONE = 3
@@ -54,9 +54,7 @@ def band(ctx: DrawContext, subject: Subject, found: Fluctuation, rows: int) -> l
         line((f" {right(scale.get(row, ''), RATE)} ", palette.dim), *drawn[row])
         for row in range(rows - 1, -1, -1)
     ]
-    is_day = date_time(found.from_ns)[:10] == date_time(found.until_ns)[:10]
-    written = time_of_day if is_day else day_time
-    first, last = written(found.from_ns), written(found.until_ns)
+    first, last = ends(found)
     text = f"lowest, median and highest of {found.means}"
     between = f"{text:^{max(0, columns - len(first) - len(last))}}"
     lines.append(line((fit(f" {' ' * RATE} {first}{between}{last}", ctx.width), palette.dim)))
