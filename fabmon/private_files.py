@@ -38,32 +38,39 @@ def new_file(path: Path, mode: int = _OWN) -> Iterator[IO[bytes]]:
     """A new file, which only its owner may read: what fabmon writes names hosts and users.
 
     It has its name once it is complete, since part of a file would look like all of it; else
-    nothing is left. Raises OSError, FileExistsError also for a link.
+    nothing is left. Raises as `unfinished`.
+    """
+    with unfinished(path) as part, os.fdopen(os.open(part, _EXCLUSIVE, mode), "wb") as file:
+        yield file
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[Path]:
+    """The name beside `path` of what will have that name once it is complete.
+
+    Nothing is left of it after an error or a signal that ends fabmon, also right after it was
+    made; nothing is replaced, also nothing that was made meanwhile. Raises OSError,
+    FileExistsError also for a link.
     """
     if os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    part = unfinished(path)
+    part = _beside(path)
     try:
-        opened = os.open(part, _EXCLUSIVE, mode)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        with os.fdopen(opened, "wb") as file:
-            yield file
-        give_name(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
+        yield part
+        _give_name(part, path)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink()
+        if isinstance(error, OSError) and error.filename == str(part):
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
 
-def unfinished(path: Path) -> Path:
-    """The name beside `path` of what will have that name; no file has it yet."""
+def _beside(path: Path) -> Path:
     return path.with_name(f".fabmon.{secrets.token_hex(8)}")
 
 
-def give_name(part: Path, path: Path) -> None:
-    """Rename a complete file; nothing is replaced, also nothing that was made meanwhile. Raises
-    OSError, FileExistsError also for a link."""
+def _give_name(part: Path, path: Path) -> None:
     try:
         os.link(part, path)
     except FileExistsError:
@@ -90,8 +97,8 @@ def replace_file(path: Path, data: bytes, *, keeps_mode: bool = False) -> None:
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         part = f".fabmon.{secrets.token_hex(8)}"
-        opened = os.open(part, _EXCLUSIVE, _OWN, dir_fd=directory)
         try:
+            opened = os.open(part, _EXCLUSIVE, _OWN, dir_fd=directory)
             with os.fdopen(opened, "wb") as file:
                 file.write(data)
                 if keeps_mode:
@@ -120,12 +127,14 @@ def _mode(name: str, directory: int) -> int:
 
 def check_writable(directory: Path) -> None:
     """Raise OSError if no file can be made in a directory."""
-    probe = unfinished(directory / "probe")
+    probe = _beside(directory / "probe")
     try:
         os.close(os.open(probe, _EXCLUSIVE, _OWN))
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(directory)) from None
-    probe.unlink()
+    finally:
+        with suppress(OSError):
+            probe.unlink()
 
 
 def open_own(path: Path, flags: int) -> int:

@@ -272,6 +272,26 @@ def test_what_is_killed_while_it_writes_leaves_no_file_of_that_name(tmp_path: Pa
     assert not (tmp_path / "x.csv").exists()
 
 
+@pytest.mark.parametrize("write", [write_new, replace_file])
+def test_a_signal_right_after_a_file_was_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
+) -> None:
+    """Python calls a handler as soon as the call that made the file returns."""
+    make = os.open
+
+    def make_and_end(path: str, flags: int, *others: Any, **named: Any) -> int:
+        opened = make(path, flags, *others, **named)
+        if not flags & os.O_CREAT:
+            return opened
+        os.close(opened)
+        sys.exit(128 + signal.SIGTERM)
+
+    monkeypatch.setattr(os, "open", make_and_end)
+    with pytest.raises(SystemExit):
+        write(tmp_path / "x.csv", b"ours")
+    assert list(tmp_path.iterdir()) == []
+
+
 def write_beside(path: Path) -> None:
     """Write a file while another program makes one of its name."""
     with new_file(path) as file:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -18,7 +15,7 @@ from fabmon.fabric.snapshot import Snapshot
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.topology.plan import Topology
 from fabmon.fabric.wire.messages import BlockInfo, Frame
-from fabmon.private_files import give_name, unfinished
+from fabmon.private_files import unfinished
 from fabmon.recording.format.columns import UInt64Array
 from fabmon.recording.format.records import Note
 from fabmon.recording.reading.recorded_findings import RecordedFindings, redacted_note
@@ -36,8 +33,9 @@ def copy_range(
 ) -> Generator[int]:
     """Copy the ticks between two times; yields the time that has been reached after each tick.
 
-    The copy begins with what was known at `from_ns`. It has its name once it is finished; a
-    generator that is closed before its end leaves no file. `snapshot_of` computes what
+    The copy begins with what was known at `from_ns`. It has its name once it is finished, since an
+    unfinished file would look like a recording of less than what was asked for; a generator that is
+    closed before its end leaves no file. `snapshot_of` computes what
     is drawn of each tick. With a `redactor` the copy has no names.
 
     Raises FileExistsError or OSError.
@@ -53,33 +51,23 @@ def copy_range(
     if redactor is not None:
         session = msgspec.structs.replace(session, recorder="", title="")
     redacted: Callable[[Tick], Tick] = redactor.tick if redactor is not None else lambda tick: tick
-    if output.exists():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(output))
-    part = unfinished(output)
-    try:
+    with unfinished(output) as part:
         writer = Writer.create(part, session)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(output)) from None
-    try:
-        for known in map(redacted, timeline.prime(from_ns)):
-            for tick in _with_frames(known, timeline.interval_s):
-                writer.write(tick, snapshot_of(tick))
-        for tick in map(redacted, timeline.ticks(from_ns, until_ns)):
-            due = [note for note in notes if note.time_ns <= tick.time_ns]
-            notes = notes[len(due) :]
-            if redactor is not None:
-                # Here and not before: the redactor learns names from the ticks.
-                due = [redacted_note(note, redactor) for note in due]
-            writer.write(tick, snapshot_of(tick), due)
-            yield tick.time_ns
-        writer.close()
-        give_name(part, output)
-    except BaseException:
-        # An unfinished file would look like a recording of less than what was asked for.
-        with suppress(OSError):
+        try:
+            for known in map(redacted, timeline.prime(from_ns)):
+                for tick in _with_frames(known, timeline.interval_s):
+                    writer.write(tick, snapshot_of(tick))
+            for tick in map(redacted, timeline.ticks(from_ns, until_ns)):
+                due = [note for note in notes if note.time_ns <= tick.time_ns]
+                notes = notes[len(due) :]
+                if redactor is not None:
+                    # Here and not before: the redactor learns names from the ticks.
+                    due = [redacted_note(note, redactor) for note in due]
+                writer.write(tick, snapshot_of(tick), due)
+                yield tick.time_ns
             writer.close()
-        part.unlink(missing_ok=True)
-        raise
+        finally:
+            writer.abandon()
 
 
 def redacted_hosts(timeline: Timeline, redactor: Redactor | None) -> list[Host]:
