@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,8 @@ from fabmon.fabric.wire.messages import Hello
 from fabmon.session.config import load
 from fabmon.session.session import Session
 from tests.builders import LeafSpine, Watched, ecmp, hello, neighbour, port
+from tests.score.play import play
+from tests.world.plans import draw_plan
 
 GBPS = 1e9
 SECONDS = 20
@@ -564,6 +567,13 @@ def test_a_link_that_a_full_one_fills_for_a_second_at_a_time_is_no_second_collis
     watched = Watched(fabric)
     watched.seconds(2 * SECONDS, some_seconds)
     assert watched.opened() == ["ecmp_collision leaf1/up1"]
+
+
+def test_marks_behind_a_polarized_leaf_are_not_of_links_that_have_room() -> None:
+    """The spine behind a full uplink sends on at 35 to 80 %; its receivers get what was marked
+    before it. Jobs begin and end, so the full link is not flagged from its first second on."""
+    played = play(replace(draw_plan(861110059, "fault"), seconds=60))
+    assert {each.cause for each in played.reported} == {"polarization"}
 
 
 def test_of_full_links_in_a_row_the_one_that_carries_more_is_reported() -> None:

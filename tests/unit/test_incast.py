@@ -418,6 +418,21 @@ def test_bursts_that_fill_no_whole_second_are_an_incast_where_the_last_hop_drops
         assert "marks or drops of the link's own queue" in values
 
 
+def test_the_queue_of_a_last_hop_that_its_receiver_pauses_is_no_incast() -> None:
+    """Three hosts send to one that takes half of line rate, as for its PCIe."""
+    dropped = "phy_tx_discards"
+    watched = Watched(LeafSpine(2, 12, 400 * GBPS, leaf_metrics=(dropped, PAUSED)))
+    for sender in (1, 2, 3):
+        send(watched, sender, 8, 70)
+    for one, other in ((4, 9), (5, 10), (6, 11), (7, 12)):
+        send(watched, one, other, 200)
+        send(watched, other, one, 200)
+    watched.fabric.counted["leaf1/down8", dropped] = 30_000
+    watched.fabric.counted["leaf1/down8", PAUSED] = 0.5 * US_PER_S
+    watched.seconds(SECONDS)
+    assert not any("incast" in each for each in watched.opened())
+
+
 @pytest.mark.parametrize("shows", ["drops", "waiting", ""])
 def test_senders_that_receive_as_long_are_slowed_where_they_or_the_receiver_show_a_queue(
     shows: str,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fabmon.analysis.evidence.detector_input import DetectorInput, without_nan
-from fabmon.analysis.fabric_structure import NONE, Mask, Rows
+from fabmon.analysis.fabric_structure import NONE, FabricStructure, Mask, Rows
 from fabmon.analysis.model.ends import (
     Crossing,
     Ends,
@@ -149,7 +149,7 @@ def candidates(
                 found += _of_group(inputs, group, own, loads, number, t)
     rail = np.flatnonzero(structure.is_rail)
     found += _last_hops(inputs, receiving.of(rail, place), sending.of(rail, place), seen, t)
-    return _compared(found, t)
+    return _compared(structure, found, t)
 
 
 def _of_group(
@@ -360,16 +360,32 @@ def _busy(weight: Floats, rate: Floats, line: Floats) -> float:
     return float((weight * rate / np.fmax(line, 1.0)).sum() / total) if total > 0 else 0.0
 
 
-def _compared(found: list[Candidate], t: ModelThresholds) -> list[Candidate]:
-    """The candidates, each with how busy it is beside the busiest that NICs as busy share."""
+def _compared(
+    structure: FabricStructure, found: list[Candidate], t: ModelThresholds
+) -> list[Candidate]:
+    """The candidates, each with how busy it is beside the busiest that NICs as busy share; and one
+    with room in all ticks with a full one before it that several NICs share and that carries as
+    much: it may be that one that holds them."""
     shared = [each for each in found if each.alone == NONE and each.ends_busy > 0]
     ends = np.array([each.ends_busy for each in shared])
     busy = np.array([each.busy for each in shared])
+    full = [each for each in shared if each.group and each.util.max() >= t.full_util]
+    loads = np.array([each.load_bps for each in full])
+    far = structure.peer[[each.row for each in full]]
+    far_node = np.where(far != NONE, structure.node[far], NONE)
+    comes_down = np.array([each.is_inward for each in full], np.bool_)
     result = []
     for each in found:
         if each.ends_busy > 0 and len(shared):
             near = np.abs(np.log(ends / each.ends_busy)) < t.apart
             most = float(busy[near].max(initial=0))
             each = replace(each, as_busy=each.busy / most) if most > each.busy else each
+        if each.brought_by == NONE and each.group and each.util.max() < t.nearly:
+            brings = (far_node == structure.node[each.row]) & (far != each.row)
+            brings &= loads >= t.accounts * each.load_bps
+            if not each.is_inward:  # What goes down does not go up again.
+                brings &= ~comes_down
+            if brings.any():
+                each = replace(each, brought_by=full[int(np.flatnonzero(brings)[0])].row)
         result.append(each)
     return result

@@ -56,8 +56,11 @@ def judged(inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThreshol
 def _own_queue(
     inputs: DetectorInput, each: Candidate, seen: Signs, t: ModelThresholds
 ) -> tuple[float, bool]:
-    """The sign of a link's own queue, and whether it is that bytes vanish in its switch."""
+    """The sign of a link's own queue, and whether it is that bytes vanish in its switch. The queue
+    of a port that waits and is never full is due to what it waits for."""
     own = float(np.nan_to_num(seen.own[each.row]))
+    if seen.waits[each.row] > 0 and each.util.max() < t.full_util:
+        own = min(own, 0.0)
     if each.util[-1] >= t.full_util:
         vanishes = float(seen.vanishes[inputs.structure.node[each.row]])
         if vanishes > max(own, 0.0):
