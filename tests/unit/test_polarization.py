@@ -176,6 +176,12 @@ def test_uplinks_that_carry_nothing_may_be_out_of_service() -> None:
     assert finding.advice.endswith("queue pair.")
 
 
+def test_a_sender_that_gets_little_of_a_full_link_is_a_flow_on_it_too() -> None:
+    """Flows of TCP share a link unequally: one of eight has 4 % of it, and nothing else sends."""
+    finding, *_ = opened((*[54] * 7, 15), (), (), ())
+    assert finding.text.startswith("8 or more flows of leaf1 use 1 of 4 uplinks (up1)")
+
+
 def test_hosts_that_send_within_their_leaf_have_no_flow_in_the_group() -> None:
     assert not opened((345,), (345,), *[()] * 10, within_leaf=8)
 

@@ -39,10 +39,10 @@ CAUSE = Cause(
     rule=(
         "At most half of the uplinks of a leaf carry more than model.some of what the fullest one"
         " does, and random hashing of as many flows uses as few with a probability below"
-        " model.chance. The flows are the fewest senders, the biggest first, that could have sent"
-        " what the group carries, one for each; where they report queue pairs, a quarter of those"
-        " to the peer with the fewest. One of the links holds NICs as in an ECMP collision, or has"
-        " had no room (model.nearly) for model.window seconds while one flow of each sender"
+        " model.chance. The flows are one for each sender, but for the smallest ones that could"
+        " have sent what does not leave by these links; where they report queue pairs, a quarter of"
+        " those to the peer with the fewest. One of the links holds NICs as in an ECMP collision,"
+        " or has had no room (model.nearly) for model.window seconds while one flow of each sender"
         " excludes chance. The latter does not count for several links that are evenly loaded"
         " beside others that carry nothing, which may be out of service."
     ),
@@ -150,7 +150,8 @@ def polarized_use(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) 
     used = _used(level, t)
     # NICs that are paused send a little, over links that count as unused.
     rates = sent_and_received(inputs, group.ends, ticks)[0][:, 0]
-    now = _least_senders(rates, float(load[used].sum()), t)
+    elsewhere = _stays(inputs, group, ticks)[0] + load[~used].sum()
+    now = _least_senders(rates, float(elsewhere), t)
     # A few of the senders may pause in that tick. Where more do, they have sent all that they had,
     # and have left the others alone with their links.
     senders = flows.senders if now >= t.nearly * flows.senders else now
@@ -163,25 +164,17 @@ def polarized_use(inputs: DetectorInput, found: Bottleneck, t: ModelThresholds) 
 
 
 def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Flows:
-    """The least number of flows in a group: those of as few NICs below it as could have sent what
-    it carries and what its switch drops, the biggest first, since the smaller ones may send within
-    their leaf.
+    """The least number of flows in a group: those of the NICs below it, but for the smallest ones
+    that may have sent what does not leave by it.
 
     A NIC has one flow; where it reports queue pairs, half of the fewest that it has to one NIC
     elsewhere. Connections to some NICs may be idle, and half of those to one may only acknowledge.
     """
-    node, nics = inputs.structure.node, group.ends
-    own = np.flatnonzero(node == node[group.rows[0]])
-    sent = sent_and_received(inputs, nics, TICKS)[0].sum(axis=1)
-    carried, enters, leaves = (
-        float(without_nan(rates).sum())
-        for rates in (
-            inputs.leaving(group.rows, TICKS),
-            inputs.entering(own, TICKS),
-            inputs.leaving(own, TICKS),
-        )
-    )
-    least = _least_senders(sent, carried + max(enters - leaves, 0.0), t)
+    nics = group.ends
+    sent = sent_and_received(inputs, nics, TICKS)[0].mean(axis=1)
+    stays = _stays(inputs, group, TICKS)
+    stays = stays[np.isfinite(stays)]
+    least = _least_senders(sent, float(stays.mean()) if len(stays) else np.inf, t)
     nics = nics[take_part(sent, t)]
     snapshot = inputs.snapshot
     table = snapshot.connections.flows_if_quick
@@ -198,11 +191,23 @@ def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Fl
     return _Flows(least, int(np.sort(fewest[nics])[:least].sum()), np.flatnonzero(over))
 
 
-def _least_senders(sent: Floats, carried: float, t: ModelThresholds) -> int:
-    """As few NICs, the biggest first, as could have sent what was carried, of those that take
-    part."""
-    least = np.searchsorted(np.cumsum(np.sort(sent)[::-1]), (1 - t.takes_part) * carried) + 1
-    return min(int(least), int(take_part(sent, t).sum()))
+def _stays(inputs: DetectorInput, group: SharedLinks, ticks: int) -> Floats:
+    """[ticks]: what enters a leaf from below and leaves by other ports than those of a group,
+    bits/s; NaN where one of its ports that count at all is not known."""
+    structure = inputs.structure
+    own = np.flatnonzero(structure.node == structure.node[group.rows[0]])
+    leaves = inputs.leaving(np.setdiff1d(own, group.rows), ticks)
+    enters = inputs.entering(own[structure.is_uplink[own]], ticks)
+    total = [each[np.isfinite(each).any(axis=1)].sum(axis=0) for each in (leaves, enters)]
+    stays: Floats = np.maximum(total[0] - total[1], 0)
+    return stays
+
+
+def _least_senders(sent: Floats, elsewhere: float, t: ModelThresholds) -> int:
+    """The NICs that take part but for the smallest ones, which may have sent all that went
+    `elsewhere`, bits/s; none where that is not known."""
+    smallest = np.sort(sent[take_part(sent, t)])
+    return len(smallest) - int(np.searchsorted(np.cumsum(smallest), elsewhere, side="right"))
 
 
 def _of_source_ports(inputs: DetectorInput, which: Rows) -> tuple[str, str]:
