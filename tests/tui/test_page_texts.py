@@ -112,6 +112,23 @@ def test_a_link_that_a_finding_says_is_down_is_counted_in_the_header() -> None:
         assert f"✖ {count} down" in header(screen_state.header_context(120)).text
 
 
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_findings_that_faded_are_the_count_of_the_header_where_none_holds(width: int) -> None:
+    scene = COLLISION.scene(70)
+    (held,) = scene.findings
+    seen_ns = scene.snapshot.time_ns - 10**10
+    faded = msgspec.structs.replace(held, seen_ns=seen_ns)
+    state = ScreenState(RunFacts("pod7"), Depth.NONE)
+    state.take(replace(scene, findings=(faded,)))
+    shown = header(state.header_context(width)).text
+    assert "△ 1 finding" in shown
+    assert "▲" not in shown
+    state.take(replace(scene, findings=(held, faded)))
+    shown = header(state.header_context(width)).text
+    assert "▲ 1 " in shown
+    assert ("△ 1 " in shown) == (width > 60)
+
+
 def test_the_report_counts_links_as_the_header_does() -> None:
     scene = HEALTHY.scene(70)
     screen_state = ScreenState(RunFacts("pod7"), Depth.NONE)

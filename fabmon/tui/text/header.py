@@ -15,7 +15,7 @@ from fabmon.analysis.scene import Scene
 from fabmon.fabric.model import FRONTEND, MANAGEMENT
 from fabmon.fabric.tick import NodeState
 from fabmon.fabric.time_wording import date_time, duration, full_units, lag, time_of_day
-from fabmon.fabric.wording import byte_count, rate
+from fabmon.fabric.wording import byte_count, plural, rate
 from fabmon.tui.cells import (
     DOUBTFUL,
     FADED_MARK,
@@ -242,15 +242,22 @@ def _counts(scene: Scene, cables: int, palette: Palette) -> list[_Part]:
     up, total = nodes_up(scene)
     findings = sum(holds(finding, scene.snapshot) for finding in scene.findings)
     faded, down = len(scene.findings) - findings, len(down_links(scene))
-    word = "finding" if findings == 1 else "findings"
     nodes = palette.text if up == total else palette.gone
     return [
         (0, [(f"{up}/{total}", nodes), (" nodes", palette.dim)]),
         (2, [(str(cables), palette.text), (" link" if cables == 1 else " links", palette.dim)]),
-        (0, [(f"▲ {findings} {word}", palette.accent if findings else palette.dim)]),
-        *([(1, [(f"{FADED_MARK} {faded}", palette.dim)])] if faded else []),
+        *_finding_counts(findings, faded, palette),
         (0, [(f"✖ {down} down", palette.gone if down else palette.dim)]),
     ]
+
+
+def _finding_counts(holding: int, faded: int, palette: Palette) -> list[_Part]:
+    """How many open findings hold, and how many no longer do. Where none holds, those that faded
+    are the count: narrow headers too show what the list shows."""
+    if faded and not holding:
+        return [(0, [(f"{FADED_MARK} {plural(faded, 'finding')}", palette.text)])]
+    count = (f"▲ {plural(holding, 'finding')}", palette.accent if holding else palette.dim)
+    return [(0, [count]), *([(1, [(f"{FADED_MARK} {faded}", palette.dim)])] if faded else [])]
 
 
 def _total(ctx: HeaderContext, palette: Palette) -> list[_Part]:
