@@ -48,7 +48,7 @@ from fabmon.tui.text import labels
 from fabmon.tui.text.pages import port_charts
 from fabmon.tui.time.time_keys import TimeKeys
 from fabmon.tui.view_keys import SAVE, DisplayKeys, ViewKeys
-from fabmon.tui.widgets.prompts import YES, RasNotAsked, RasQuestion, SaveMenu
+from fabmon.tui.widgets.prompts import YES, Prompt, RasNotAsked, RasQuestion, SaveMenu
 
 _TOAST_EVERY_S = 3
 """Between messages of new findings, in the time of the scenes."""
@@ -75,14 +75,15 @@ class Toasts:
         self._opened: list[Finding] = []
         self._last_ns: int | None = None
 
-    def accept(self, scene: Scene) -> str:
-        """The message to show with this scene; empty for none."""
+    def accept(self, scene: Scene, is_asking: bool = False) -> str:
+        """The message to show with this scene; empty for none. While a question has the last line
+        (`is_asking`) messages wait: above it they would cover values."""
         self._opened += [finding for change, finding in scene.changes if change is Change.OPEN]
         now_ns = scene.snapshot.time_ns
         passed_ns = None if self._last_ns is None else now_ns - self._last_ns
         # A clock that was set back delays nothing.
         is_early = passed_ns is not None and 0 <= passed_ns < _TOAST_EVERY_S * SECOND_NS
-        if not self._opened or is_early:
+        if not self._opened or is_early or is_asking:
             return ""
         self._last_ns = now_ns
         (first, *others), self._opened = self._opened, []
@@ -217,7 +218,7 @@ class FabmonApp(TimeKeys, ViewKeys, DisplayKeys):
         self.repaint()
 
     def _toast(self, scene: Scene) -> None:
-        text = self._toasts.accept(scene)
+        text = self._toasts.accept(scene, isinstance(self.screen, Prompt))
         if text:
             self.notify(text, timeout=6, markup=False, severity="warning")
 

@@ -252,6 +252,17 @@ async def test_a_toast_does_not_hide_what_is_typed() -> None:
         await run.until(lambda: any("go to" in line and "abc" in line for line in run.lines))
 
 
+async def test_a_finding_that_opens_while_a_question_is_asked_is_toasted_after_it() -> None:
+    async with running(COLLISION, seq=32, size=(80, 24)) as run:
+        await run.press("t", *"abc")
+        await run.send(COLLISION.scene(33))
+        assert not list(run.app._notifications), "it would cover the timeline"
+        await run.press("escape")
+        await run.send(COLLISION.scene(34))
+        messages = [note.message for note in run.app._notifications]
+        assert messages == ["▲ ECMP collision leaf1 up5 → spine3"]
+
+
 async def test_every_action_exists() -> None:
     async with running(COLLISION) as run:
         await run.press("l", "enter")
