@@ -305,6 +305,8 @@ class DisplayKeys(ScreenApp):
         self._choose(**{what: changes[what]})
         if what == "window" and scene is not None:  # A narrow header has no room for it.
             self.say(f"all values: {self.screen_state.span(scene).text}")
+        if what == "ramp":
+            self.say(f"colours: {self.screen_state.choices.ramp}")
 
     def action_metric(self, by: int) -> None:
         """Show the next metric in the cells that this fabric has (`by` = 1), or the previous."""

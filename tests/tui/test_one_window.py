@@ -123,3 +123,9 @@ async def test_a_narrow_header_has_no_room_for_the_window_and_a_message_says_it(
     async with running(COLLISION, size=(80, 24), toasts=True) as run:
         await run.press("p")
         await run.shows("all values: mean of 10 s")
+
+
+async def test_a_message_says_which_colours_were_chosen() -> None:
+    async with running(COLLISION, size=(80, 24), toasts=True) as run:
+        await run.press("c")
+        await run.shows("colours: cividis")
