@@ -127,6 +127,7 @@ async def _watch_simulation(
         nothing=lambda: starting,
         age_s=feed.age_s,
         nodes_options=None,
+        thresholds=session.settings.thresholds,
     )
 
     async def past() -> AsyncIterator[Tick]:

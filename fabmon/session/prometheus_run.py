@@ -81,6 +81,7 @@ async def _show_prometheus(
         nothing=lambda: shown(feed.why_empty),
         on_open=_opener(feed, redactor),
         data_age_s=feed.data_age_s,
+        thresholds=settings.thresholds,
     )
     asked = (options.prometheus, str(options.hosts or ""), *options.nodesets, *options.matches)
     session = session.redacted(redactor)

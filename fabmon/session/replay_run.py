@@ -95,6 +95,7 @@ def replay(session: Session, options: ReplayOptions) -> Exit:
                     start=ReplayStart(from_ns, options.speed, options.follow),
                     preferences=_with_notes(start, notes),
                     nodes_options=None if is_demo else "--hosts FILE",
+                    thresholds=session.settings.thresholds,
                 )
                 running = show_screen(None, facts)
             else:

@@ -59,6 +59,7 @@ async def _watch_nodes(session: Session, options: RunOptions, selection: Selecti
         nodes_options=options.nodes_options(),
         age_s=feed.age_s,
         key_priority=feed.key_priority,
+        thresholds=settings.thresholds,
     )
     feed.redact_log(redactor)
     with redacted_log(redactor):

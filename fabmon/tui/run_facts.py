@@ -10,6 +10,7 @@ from fabmon.fabric.time_wording import SECOND_NS
 from fabmon.key_priority import KeyPriority
 
 if TYPE_CHECKING:
+    from fabmon.analysis.causes import Thresholds
     from fabmon.scenes.recording_access import RecordingAccess, ReplayStart
     from fabmon.tui.choices import Preferences
 
@@ -71,7 +72,8 @@ class RunFacts:
     old the samples of half of the nodes are (None: a tick has them at once). `nodes_options` are
     the options that name the nodes, for commands that texts show (None: no command reaches them).
     `watched` is the line that `fabmon watch` prints once it watches. `key_priority` is what lets
-    the feed wait for keys (None: it need not).
+    the feed wait for keys (None: it need not). `thresholds` are those that findings are judged by
+    (None: not known; rules then name them).
     """
 
     title: str
@@ -92,6 +94,7 @@ class RunFacts:
     nodes_options: str | None = "--hosts FILE"
     watched: str = ""
     key_priority: KeyPriority | None = None
+    thresholds: Thresholds | None = None
 
     @property
     def impossible(self) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -24,6 +25,7 @@ from fabmon.report.page.findings import findings as report_findings
 from fabmon.report.page.page import cards
 from fabmon.report.scene_report import table
 from fabmon.scenes.recording_contents import RecordingContents
+from fabmon.session.config import load
 from fabmon.tui.cells import scale
 from fabmon.tui.choices import Choices
 from fabmon.tui.palette import Depth, palette
@@ -550,6 +552,16 @@ def test_the_page_of_a_finding_has_both_units_where_bytes_are_chosen() -> None:
         lines = [each.text for each in finding.page(ctx, made, open_now=True)]
         assert any(each.endswith(f"it receives at {said}") for each in map(str.strip, lines))
         assert any(each.split() == ["received", *said.split()] for each in lines)
+
+
+def test_the_page_of_a_finding_has_the_numbers_of_its_rule() -> None:
+    scene, thresholds = COLLISION.scene(70), load(Path("/dev/null")).thresholds
+    state = ScreenState(RunFacts("pod7", thresholds=thresholds), Depth.NONE)
+    state.take(scene)
+    lines = finding.page(state.draw_context(scene, 100, 40), scene.findings[0], open_now=True)
+    text = " ".join(" ".join(line.text for line in lines).split())
+    assert "Rule: A link between switches is busier by 12 % than the NICs that share it" in text
+    assert "model." not in text
 
 
 def test_the_page_of_a_finding_that_faded_has_the_evidence_of_its_worst_moment() -> None:

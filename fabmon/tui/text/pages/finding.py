@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from fabmon.analysis.affected_ports import AffectedPort, affected_ports
 from fabmon.analysis.causes import CAUSES, finding_title, loss_and_confidence, sentence
 from fabmon.analysis.evidence.null_model import EFFECTIVE_FLOWS, LEAST_FLOWS
-from fabmon.analysis.finding import Finding, shown_moment
+from fabmon.analysis.finding import Cause, Finding, shown_moment
+from fabmon.analysis.rule_text import rule_text
 from fabmon.fabric.time_wording import lasted, time_of_day
 from fabmon.fabric.wording import Unit, evidence_value, with_bytes
 from fabmon.tui.line import Hit, Line, NodeTarget, fit, line, paragraph, right, wrap
@@ -45,9 +46,17 @@ def page(ctx: DrawContext, finding: Finding, open_now: bool) -> list[Line]:
         *_victims(ctx, finding),
         *flows.of_finding(ctx, finding),
         *ctx.titled("Not observable:", shown.unseen),
-        *ctx.titled("Rule:", declared.rule if declared else ""),
+        *ctx.titled("Rule:", _rule(ctx, declared)),
         *ctx.titled("Limits of the rule:", declared.not_observable if declared else ""),
     ]
+
+
+def _rule(ctx: DrawContext, declared: Cause | None) -> str:
+    """The rule of a cause with the thresholds in use; empty for a cause of a newer version."""
+    if declared is None:
+        return ""
+    thresholds = ctx.run.thresholds
+    return declared.rule if thresholds is None else rule_text(declared, thresholds)
 
 
 def _victims(ctx: DrawContext, finding: Finding) -> list[Line]:
