@@ -169,7 +169,8 @@ class Discovery:
         if plan.has_agents:
             found: dict[str, list[float]] = {}
             vector = await self._client.instant(self._selection.agent_read_times(), at_s)
-            targets = dict.fromkeys(series.key[0] for series, _ in self._runner.parse_all(vector))
+            parsed = await self._runner.parse_all(vector)
+            targets = dict.fromkeys(series.key[0] for series, _ in parsed)
             agents = len(targets)
             some = list(targets)[:_SAMPLED_TARGETS]
             for query in self._selection.recent(SOURCE_AGE_METRIC, some):

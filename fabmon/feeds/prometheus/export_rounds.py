@@ -179,7 +179,7 @@ class ExportRunner(QueryRunner):
             page = () if is_agents else (INSTANCE_LABEL,)
             labels = list(dict.fromkeys(("__name__", self._table.node, *page, *names)))
             samples = await self._export(known, labels, at_s, seconds, nodes)
-            self._table.store_exported(known, labels, samples)
+            await asyncio.to_thread(self._table.store_exported, known, labels, samples)
 
     async def _exported_ages(
         self, at_s: float, seconds: float, nodes: Sequence[str] = ()
@@ -189,6 +189,11 @@ class ExportRunner(QueryRunner):
             return {}
         labels = ("__name__", self._table.node, "source", "job")
         samples = await self._export((SOURCE_AGE_METRIC,), labels, at_s, seconds, nodes)
+        return await asyncio.to_thread(self._ages, samples, labels, at_s)
+
+    def _ages(
+        self, samples: ExportedSamples, labels: Sequence[str], at_s: float
+    ) -> Mapping[BlockKey, tuple[float, float]]:
         ages: dict[BlockKey, tuple[float, float]] = {}
         for key, age_s, time_s in zip(
             samples.keys, samples.values.tolist(), samples.times_s.tolist(), strict=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Sequence
@@ -192,12 +193,12 @@ class PrometheusFeed(TickFeed):
                 builder = TickBuilder(backfill.table, self.interval_s, {})
                 builder.set_intervals(self._discovery.interval_s)
                 for earlier in backfill.rounds():
-                    yield self._tick(earlier, builder, is_past=True)
+                    yield await self._tick(earlier, builder, is_past=True)
                 self._table.continue_clocks(backfill.table)
         except PrometheusError as error:
             _LOG.warning("no history: %s", error)
             return
-        yield self._tick(latest, self._builder, is_past=True)
+        yield await self._tick(latest, self._builder, is_past=True)
 
     async def __anext__(self) -> Tick:
         if self._is_live and not self._closed.is_set():
@@ -248,7 +249,7 @@ class PrometheusFeed(TickFeed):
             _LOG.warning("%s: the server answers again", self._client.url)
         if result.unsettled:
             self._delay_s = min(_MAX_DELAY_S, self._delay_s * _DELAY_GROWTH)
-        tick = self._tick(result, self._builder)
+        tick = await self._tick(result, self._builder)
         if collectives is not None:
             tick = msgspec.structs.replace(tick, collectives=collectives)
         reads = [
@@ -284,15 +285,18 @@ class PrometheusFeed(TickFeed):
         self._runner.use(await self._discovery.run(self._client.now_s() - self._delay_s))
         self._discovered_at_s = self._clock.monotonic()
 
-    def _tick(self, result: QueryRound, builder: TickBuilder, *, is_past: bool = False) -> Tick:
+    async def _tick(
+        self, result: QueryRound, builder: TickBuilder, *, is_past: bool = False
+    ) -> Tick:
         time_ns = int(result.at_s * 1e9) if is_past else self._schedule.now_ns()
-        hellos, frames = builder.build(result)
+        # In a thread: the first hello of the largest nodes takes seconds.
+        hellos, frames = await asyncio.to_thread(builder.build, result)
         statuses = self._states.update(
             result, self._periods(), time_ns, builder.refused, is_past=is_past
         )
         notices = [] if is_past else self._notices(result)
         if not is_past:
-            self._table.sweep()
+            await asyncio.to_thread(self._table.sweep)
         if self._table.left_out and not self._has_left_out:
             self._has_left_out = True
             text = "%s has more nodes, or series of a node, than are read: %d series are left out"

@@ -3,6 +3,8 @@
 All queries of a round name the same time, a little in the past, when the samples scraped by then
 are stored. The read times are queried before the values and again after them: where the two differ,
 a sample was stored in between, and that block is used in the next round.
+
+Labels are parsed in threads: a server, and one exporter behind it, can have others in each round.
 """
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ class QueryRunner:
         )
         self._table.clear()
         for metric, vector in zip(metrics, results, strict=True):
-            self._table.store_some(metric, vector.keys, vector.values)
+            await asyncio.to_thread(self._table.store_some, metric, vector.keys, vector.values)
         return {key: read_s for key, read_s in times.items() if key[0] in self.opened}
 
     async def store_values(self, metrics: Sequence[KnownMetric], at_s: float) -> None:
@@ -144,7 +146,9 @@ class QueryRunner:
             *(self._values(metric, at_s) for metric in metrics),
             *(self._values(metric, at_s, self.opened) for metric in others),
         )
-        metrics = [*metrics, *others]
+        await asyncio.to_thread(self._store, [*metrics, *others], results)
+
+    def _store(self, metrics: Sequence[KnownMetric], results: Sequence[VectorResult]) -> None:
         self._table.clear()
         for metric, vector in zip(metrics, results, strict=True):
             usual = self._usual.get(metric.name)
@@ -156,8 +160,11 @@ class QueryRunner:
             if usual is not None:
                 self._usual[metric.name] = usual
 
-    def parse_all(self, vector: VectorResult) -> list[tuple[ParsedSeries, float]]:
+    async def parse_all(self, vector: VectorResult) -> list[tuple[ParsedSeries, float]]:
         """The watched series of a result without ports, and their values."""
+        return await asyncio.to_thread(self._parse_all, vector)
+
+    def _parse_all(self, vector: VectorResult) -> list[tuple[ParsedSeries, float]]:
         parsed = zip(map(self.parse, vector.keys), vector.values.tolist(), strict=True)
         return [(series, value) for series, value in parsed if series.key[0]]
 
@@ -228,7 +235,7 @@ class QueryRunner:
         )
         times: ReadTimes = {}
         for vector in results:
-            for series, read_s in self.parse_all(vector):
+            for series, read_s in await self.parse_all(vector):
                 self._add_job(series.job)
                 if self.can_use(read_s, at_s):
                     times[series.key] = max(read_s, times.get(series.key, 0.0))
@@ -250,7 +257,8 @@ class QueryRunner:
         if not jobs:
             return {}
         found: dict[str, set[str]] = {}
-        for series, _ in self.parse_all(await self._state(_UP, self._selection.down(jobs), at_s)):
+        vector = await self._state(_UP, self._selection.down(jobs), at_s)
+        for series, _ in await self.parse_all(vector):
             found.setdefault(series.key[0], set()).add(series.job)
         return {target: frozenset(jobs) for target, jobs in found.items()}
 
@@ -259,7 +267,7 @@ class QueryRunner:
             return {}
         query = self._selection.failed_sources()
         vector = await self._state(_FAILED_SOURCES, query, at_s)
-        return {series.key: series.reason for series, _ in self.parse_all(vector)}
+        return {series.key: series.reason for series, _ in await self.parse_all(vector)}
 
 
 def _usual_value(values: Floats) -> float | None:
