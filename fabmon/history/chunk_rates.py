@@ -108,7 +108,9 @@ class RateChunkBuilder:
         changed = {name: hello for name, hello in hellos if self._hellos.get(name) is not hello}
         if not changed and hosts.keys() <= self._hosts.keys():
             return False
-        self._hosts |= hosts
+        # As History has it: a node that nobody named is one.
+        unnamed = {name: Host(name=name) for name in changed if name not in self._hosts}
+        self._hosts |= unnamed | hosts
         self._hellos |= changed
         for name, hello in changed.items():
             pairs = queue_pairs_of(hello)

@@ -30,7 +30,7 @@ CAUSE = Cause(
         " queue (marks, drops, bytes that vanish in its switch), its NICs and the ports before it"
         " (CNPs, marks, waiting) show. A link whose traffic is that of one NIC or of one other"
         " link, or may be that of a full one while it has room (model.nearly), is none unless its"
-        " own queue shows one and it does not wait itself; nor is one whose NICs share a busier link"
+        " own queue shows one and it does not wait; nor is one whose NICs share a busier link"
         " or take turns, or that shows no queue though its switch counts marks or its NICs CNPs,"
         " or though it is never full (model.full_util)."
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -14,9 +15,10 @@ from fabmon.fabric.model import Host
 from fabmon.fabric.tick import Tick
 from fabmon.fabric.wire.messages import Frame, Hello, decode
 from fabmon.feeds.demo.scenario import parse
-from fabmon.history.chunk_rates import RateChunk
+from fabmon.history.chunk_rates import RateChunk, RateChunkBuilder
 from fabmon.history.history import History
 from fabmon.recording.format.records import SessionRecord
+from fabmon.recording.reading.raw_chunks import raw_chunks
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.recording.writing.writer import Writer
 from tests.builders import SECOND_NS, START_NS, hello, port, tick, up
@@ -129,6 +131,14 @@ def test_a_source_that_was_not_read_once(tmp_path: Path) -> None:
         frame = Frame(seq, START_NS + clock, clock, [None, [clock, seq * 1000, 1]])
         ticks.append(tick(seq, {"a": frame}, {"a": message} if not seq else None, up("a")))
     _compare(_written(tmp_path, ticks))
+
+
+def test_a_node_that_no_list_of_hosts_names_is_one(tmp_path: Path) -> None:
+    """As the history has it; reports of such a file failed."""
+    with Timeline([record(tmp_path / "a.fabrec", shared(1), 20)]) as timeline:
+        unnamed = [replace(each, hosts=()) for each in raw_chunks(timeline)]
+        *_, last = RateChunkBuilder().of(unnamed)
+    assert {node.name for node in last.fabric.nodes} == set(unnamed[0].hellos)
 
 
 def test_ports_that_come_and_go_within_a_chunk(tmp_path: Path) -> None:
