@@ -142,6 +142,13 @@ def test_a_leaf_with_as_many_uplinks_as_hosts_may_be_full() -> None:
     assert found(Leaf(*[(388,)] * 8)) == ()
 
 
+def test_a_leaf_that_is_full_after_a_collision_holds_nobody() -> None:
+    """The evidence is still there when each host has room for all that it sends: it was said that
+    no port loses 100 %."""
+    played = play(replace(draw_plan(881110018, "fault"), seconds=105))
+    assert {each.cause for each in played.reported} == {"ecmp_collision"}
+
+
 def test_two_elephants_on_one_of_eight_uplinks_get_half_of_what_they_could() -> None:
     (finding,) = found(Leaf((), (), (195, 195), (), (), (), (), ()))
     assert (finding.cause, finding.subject) == ("ecmp_collision", "leaf1/up3")

@@ -155,7 +155,7 @@ class BottleneckModel:
             all_of_them.append(each)
             if own.total > 0:
                 self._sums[key] = own
-            if own.is_open and each.llr > -t.veto:
+            if own.is_open and each.llr > -t.veto and len(each.sharers):
                 open_ones.append((own, each))
         for key, own in before.items():
             own.total -= t.ends  # Without traffic nothing is learned.
