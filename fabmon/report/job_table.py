@@ -198,8 +198,10 @@ def _test_row(row: BenchmarkRow, test: BenchmarkResult) -> tuple[str, str, str, 
     marks = ["falls off"] if any(row.size == fall.size for fall in test.falls) else []
     if row.size in test.wrong:
         marks.append(plural(test.wrong[row.size], "wrong value"))
-    share = None if test.limit_bps is None else row.busbw_bps / test.limit_bps
-    cells = (byte_count(row.size), byte_rate(row.busbw_bps), rounded_percent(share))
+    # A rank alone has no bus bandwidth: the program prints 0 for it, which nothing measured.
+    busbw_bps = row.busbw_bps or None
+    share = None if test.limit_bps is None or not busbw_bps else busbw_bps / test.limit_bps
+    cells = (byte_count(row.size), byte_rate(busbw_bps), rounded_percent(share))
     return (*cells, ", ".join(marks))
 
 

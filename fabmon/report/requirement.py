@@ -224,7 +224,7 @@ def _lines(record: RequirementRecord) -> Iterator[str]:
     yield from _sentences(record)
     if record.rail_bytes:
         yield ""
-        head = ("LINE RATE", "80 % OF IT", "TIME FOR THE BYTES", "NEEDED OF IT")
+        head = ("LINE RATE", "DELIVERED (80 %)", "TIME FOR THE BYTES", "NEEDED / DELIVERED")
         yield from aligned([head, *map(_rate_row, record.at_line_rates)])
     if record.not_included:
         yield ""

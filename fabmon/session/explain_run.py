@@ -21,7 +21,7 @@ from fabmon.fabric.time_wording import date_time, duration
 from fabmon.recording.reading.timeline import Timeline
 from fabmon.report.job_report import ExplainRecord, explain_record, redacted
 from fabmon.session.errors import UsageError
-from fabmon.session.log_files import log_name, read_files
+from fabmon.session.log_files import read_files
 from fabmon.session.node_queries import live_places, named_hosts
 from fabmon.session.played_part import play_part
 from fabmon.session.replay_run import open_recordings
@@ -82,8 +82,9 @@ def explain(session: Session, options: ExplainOptions) -> ExplainRecord:
         redactor = Redactor(hosts)
         places, rates = live_places(session, hosts, options.duration_s, notes)
         seen = log_observations(log, places)
-    sources = [log_name(path) for path in options.logs]
-    record = explain_record(log, sources, seen, wire, notes, _rails(log, options, rates), dumps)
+    record = explain_record(
+        log, files.sources, seen, wire, notes, _rails(log, options, rates), dumps
+    )
     return redacted(record, redactor, log) if options.redact else record
 
 

@@ -37,8 +37,10 @@ _GZIP_WINDOW = 31
 @dataclass(frozen=True, slots=True)
 class JobFiles:
     """What the files of a job say: its `log`, the `dumps` of PyTorch's Flight Recorder among them,
-    and a note for each file that could not be read to its end."""
+    and a note for each file that could not be read to its end. `sources` are the names of logs and
+    dumps, without texts for people."""
 
+    sources: list[str]
     log: JobLog
     dumps: list[Dump]
     notes: list[str]
@@ -53,13 +55,14 @@ def read_files(paths: Sequence[Path], redact: bool = False) -> JobFiles:
     """
     log, notes = JobLog(), list[str]()
     dumps: list[Dump] = []
-    prose, silent = list[str](), list[str]()
+    sources, prose, silent = list[str](), list[str](), list[str]()
     total = sum(_size(path) for path in paths)
     done = 0
     with progress("reading", total) as report:
         for number, path in enumerate(paths, 1):
             name = log_name(path)
-            noted = f"log {number}" if redact else name
+            sources.append(name)
+            noted = f"log {len(sources)}" if redact else name
 
             def count(read: int) -> None:
                 nonlocal done
@@ -77,7 +80,8 @@ def read_files(paths: Sequence[Path], redact: bool = False) -> JobFiles:
                         continue
                     rest = [next(blocks, b"")] if is_prose(first) else []
                     if rest == [b""] and (_is_document(path) or not _is_copied(first, name)):
-                        prose.append(noted)
+                        sources.pop()
+                        prose.append(f"file {number}" if redact else name)
                         continue
                     for block in whole_lines(_texts(chain((first, *rest), blocks), name)):
                         log.accept(block, name)
@@ -95,7 +99,7 @@ def read_files(paths: Sequence[Path], redact: bool = False) -> JobFiles:
         notes.append(f"no log, but a text for people, and not read: {_some(prose)}")
     if silent:
         notes.append(f"no line of NCCL, PyTorch or a launcher: {_some(silent)}")
-    return JobFiles(log, dumps, notes)
+    return JobFiles(sources, log, dumps, notes)
 
 
 def _is_document(path: Path) -> bool:

@@ -68,14 +68,17 @@ class TimeCursor:
             return next((each for each in _FIRST_S if self.live_s <= each), USUAL_S)
         if self.recorded is None:
             return USUAL_S
-        length_s = (self.recorded.until_ns - self.recorded.start_ns) / SECOND_NS
-        return MINUTE_S * max(1, ceil(min(length_s, HOUR_S) / MINUTE_S))
+        return MINUTE_S * max(1, ceil(min(_length_s(self.recorded), HOUR_S) / MINUTE_S))
 
     def zoom_by(self, by: int, has_now: bool) -> None:
-        """Show more time in the timeline (`by` > 0) or less."""
-        now_s = self.span_s(has_now)
+        """Show more time in the timeline (`by` > 0) or less; of a replay not more than all of it,
+        as beside it there is nothing.
+        """
+        now_s, most = self.span_s(has_now), len(SPANS_S) - 1
+        if self.recorded is not None and not has_now:
+            most = min(most, bisect_left(SPANS_S, _length_s(self.recorded)))
         place = bisect_right(SPANS_S, now_s) - 1 if by > 0 else bisect_left(SPANS_S, now_s)
-        self.zoom = min(max(place + by, 0), len(SPANS_S) - 1)
+        self.zoom = min(max(place + by, 0), most)
 
     def window(self, at_ns: int, now_ns: int | None) -> tuple[int, int]:
         """(from, until) in ns: the range of the timeline with the cursor at `at_ns`.
@@ -114,6 +117,10 @@ class TimeCursor:
         """
         is_alone = self.mark_out_ns is not None and self.mark_in_ns is None
         self.mark_out_ns = None if is_alone else time_ns
+
+
+def _length_s(recorded: RecordingContents) -> float:
+    return (recorded.until_ns - recorded.start_ns) / SECOND_NS
 
 
 def speed_text(speed: float | None) -> str:

@@ -103,9 +103,12 @@ class TimeKeys(ScreenApp):
 
     def action_time_zoom(self, by: int) -> None:
         """Show more time in the timeline (`by` > 0), less (< 0), or the default (0)."""
-        cursor = self.screen_state.cursor
+        cursor, has_now = self.screen_state.cursor, self.screen_state.live is not None
         if by:
-            cursor.zoom_by(by, self.screen_state.live is not None)
+            before_s = cursor.span_s(has_now)
+            cursor.zoom_by(by, has_now)
+            if by > 0 and not has_now and cursor.span_s(has_now) == before_s:
+                self.say("the timeline shows all of the recording")
         else:
             cursor.zoom = None
         self.repaint()

@@ -566,8 +566,11 @@ def test_a_text_for_people_beside_logs_is_no_log(text: str, job: Path, tmp_path:
         f"no log, but a text for people, and not read: {path}",
         f"no line of NCCL, PyTorch or a launcher: {other}",
     ]
+    assert beside["sources"] == [str(job), str(other)]
+    assert run(job, path).output.startswith("1 log, ")
     notes = explained(job, path, other, "--redact")["notes"]
-    assert "log 2" in notes[0]
+    assert notes[0].endswith(": file 2")
+    assert notes[1].endswith(": log 2")
     assert not any("README" in each or "ethtool" in each for each in notes)
 
 

@@ -160,3 +160,11 @@ def test_numbers_that_are_none_are_passed_over() -> None:
     text = output(340).replace("# Out", f"{bad}\n{'9' * 300} 2 float sum -1 1 1 1 0 1 1 1 0\n# Out")
     assert len(read(text).rows) == len(SIZES) + 1
     assert explained("-", stdin=text.encode())["tests"]
+
+
+def test_a_rank_alone_has_no_bandwidth_rather_than_zero(tmp_path: Path) -> None:
+    path = tmp_path / "alone.log"
+    path.write_text(output(0, hosts=("gpu001",), gpus=1))
+    table = run(path).output.partition("OF THE RAILS")[2]
+    assert "0 B/s" not in table
+    assert "1.07 GB  \N{MIDDLE DOT}" in table
