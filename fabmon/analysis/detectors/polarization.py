@@ -15,6 +15,7 @@ import numpy as np
 from fabmon.analysis.evidence.detector_input import TICKS, DetectorInput, without_nan
 from fabmon.analysis.evidence.null_model import occupied_at_most
 from fabmon.analysis.finding import CRITICAL, WARNING, Cause, Condition, Evidence, Trait
+from fabmon.analysis.median import median
 from fabmon.analysis.model import causes
 from fabmon.analysis.model.bottlenecks import Bottleneck, BottleneckModel, Place
 from fabmon.analysis.model.ends import sent_and_received, take_part
@@ -173,8 +174,8 @@ def _flows(inputs: DetectorInput, group: SharedLinks, t: ModelThresholds) -> _Fl
     nics = group.ends
     sent = sent_and_received(inputs, nics, TICKS)[0].mean(axis=1)
     stays = _stays(inputs, group, TICKS)
-    stays = stays[np.isfinite(stays)]
-    least = _least_senders(sent, float(stays.mean()) if len(stays) else np.inf, t)
+    # Not the mean: the first rates of a switch that has just been read may be of other times.
+    least = _least_senders(sent, median(stays[np.isfinite(stays)]), t)
     nics = nics[take_part(sent, t)]
     snapshot = inputs.snapshot
     table = snapshot.connections.flows_if_quick
