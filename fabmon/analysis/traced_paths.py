@@ -19,9 +19,6 @@ from fabmon.fabric.flows.endpoints import Endpoint
 from fabmon.fabric.model import Fabric, Port
 from fabmon.fabric.wire.messages import TracedPath
 
-_MAX_HOPS = 64
-"""Hops of a path that are named: no fabric is deeper."""
-
 
 class NamedHop(msgspec.Struct, frozen=True, kw_only=True):
     """The answers at one TTL. `addresses` is empty without an answer, and has several entries where
@@ -70,7 +67,7 @@ def name_path(
     """A path with the nodes and ports that it crosses, up to the last hop that answered."""
     hops: list[NamedHop] = []
     previous, leaving = src.node, _port(fabric, src.node, src.port)
-    answers = [[each for each in hop if parse_address(each[0])] for hop in path.hops[:_MAX_HOPS]]
+    answers = [[each for each in hop if parse_address(each[0])] for hop in path.hops]
     answered = max((ttl for ttl, hop in enumerate(answers, 1) if hop), default=0)
     for ttl, hop in enumerate(answers[:answered], 1):
         from_addresses = tuple(dict.fromkeys(address for address, _ in hop))

@@ -200,6 +200,19 @@ def test_a_line_that_is_no_trace_is_refused() -> None:
         decode(b'["trace", {"id": 1, "path": {"sport": 1, "end": "x", "hops": [[["a"]]]}}]')
 
 
+@pytest.mark.parametrize(("hops", "answers"), [(65, 1), (2, 4)])
+def test_a_path_of_more_than_a_probe_sends_is_refused(hops: int, answers: int) -> None:
+    """A line of 8 MiB was kept as 64 MB, for each of many paths."""
+
+    def line(hops: int, answers: int) -> bytes:
+        path = {"sport": 1, "end": "far", "hops": [[["10.0.0.1", 5]] * answers] * hops}
+        return json.dumps(["trace", {"id": 1, "path": path}]).encode()
+
+    assert decode(line(64, 3))
+    with pytest.raises(WireError, match=r"not a wire message: .* length"):
+        decode(line(hops, answers))
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

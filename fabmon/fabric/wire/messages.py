@@ -42,6 +42,8 @@ _MOST_KINDS, _MOST_CATALOGS = 256, 32
 _Item = TypeVar("_Item", tuple[str, ...], "Coverage")
 
 _Microseconds = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Hop = Annotated[tuple[tuple[str, _Microseconds], ...], msgspec.Meta(max_length=3)]
+"""The answers of a hop; as many as `fabmon trace` can ask for, as are the hops of a path."""
 
 
 class WireError(Exception):
@@ -245,7 +247,7 @@ class TracedPath(msgspec.Struct, frozen=True):
     sport: int
     end: str
     text: str = ""
-    hops: tuple[tuple[tuple[str, _Microseconds], ...], ...] = ()
+    hops: Annotated[tuple[_Hop, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class Trace(msgspec.Struct, frozen=True):
