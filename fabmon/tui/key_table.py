@@ -232,7 +232,12 @@ KEYS = (
         OVERVIEW,
         only_shown="+",
     ),
-    Key("app.time_zoom(1)", "minus", "more time in the timeline, up to 30 d", OVERVIEW),
+    Key(
+        "app.time_zoom(1)",
+        "minus",
+        "more time in the timeline, up to 30 d or all of a replay",
+        OVERVIEW,
+    ),
     Key("app.time_zoom(0)", "0", "default time in the timeline", OVERVIEW),
     Key("app.step(-1)", "h,left", "one tick back", STRIP),
     Key("app.step(1)", "l,right", "one tick forward", STRIP),
