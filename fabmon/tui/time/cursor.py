@@ -71,9 +71,7 @@ class TimeCursor:
         return MINUTE_S * max(1, ceil(min(_length_s(self.recorded), HOUR_S) / MINUTE_S))
 
     def zoom_by(self, by: int, has_now: bool) -> None:
-        """Show more time in the timeline (`by` > 0) or less; of a replay not more than all of it,
-        as beside it there is nothing.
-        """
+        """Show more time in the timeline (`by` > 0) or less; of a replay at most all of it."""
         now_s, most = self.span_s(has_now), len(SPANS_S) - 1
         if self.recorded is not None and not has_now:
             most = min(most, bisect_left(SPANS_S, _length_s(self.recorded)))
